@@ -84,7 +84,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		s.of, s.local, s.endpoint, s.rank, s.comms = a, &t.locals[i], uint16(i), t.first+i, map[*Comm]struct{}{}
 	}
 	t.current = a
-	e := t.session.engine
+	e := t.session.process
 	e.mu.Lock()
 	e.runs[a.failureID] = a
 	before, failed := e.early.events[a.failureID]
@@ -98,7 +98,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 // end ends an activation after all local ranks have finished. t.mu is held.
 func (a *activation) end() {
 	t := a.threads
-	e := t.session.engine
+	e := t.session.process
 	e.mu.Lock()
 	delete(e.runs, a.failureID)
 	e.revocations.dropSpan(cid.Below(a.id))
@@ -158,7 +158,7 @@ func (a *activation) protect(s *threadRank, name string, call func()) {
 		err := fmt.Errorf("%s has called runtime.Goexit", name)
 		if v != nil {
 			err = fmt.Errorf("%s has panicked: %v", name, v)
-			a.threads.session.engine.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+			a.threads.session.process.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 		a.keep(err, v)
 		a.failed(s.rank, err)
@@ -202,7 +202,7 @@ func (a *activation) outcome() error {
 func (a *activation) failed(rank int, cause error) {
 	err := fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause)
 	if a.fail(fmt.Errorf("%w: %w", ErrBroken, err)) {
-		a.threads.session.engine.ReportBroken(a.failureID, a.threads.parent.processes(), err)
+		a.threads.session.process.ReportBroken(a.failureID, a.threads.parent.processes(), err)
 	}
 }
 

@@ -31,7 +31,7 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	x := a.tables[id]
 	if x == nil {
 		x = create()
-		self := a.threads.session.engine.Env().Self
+		self := a.threads.session.process.Env().Self
 		for rank := range x.Len() {
 			if x.Member(rank).Life == self {
 				x.left++
@@ -124,13 +124,13 @@ func (s *threadRank) refuse(span cid.Span, why error) {
 	a := s.of
 	a.mu.Lock()
 	_, known := a.refused[span]
-	over := a.err != nil
+	isEnded := a.err != nil
 	err := fmt.Errorf("%w: rank %d has not created the communicator: %w", ErrBroken, s.rank, why)
-	if !known && !over {
+	if !known && !isEnded {
 		a.refused[span] = err
 	}
 	a.mu.Unlock()
-	if over { // All processes are notified of the end of the activation.
+	if isEnded { // All processes are notified of the end of the activation.
 		return
 	}
 	if len(a.threads.counts) > 1 {

@@ -10,7 +10,7 @@ import (
 
 // logs reports whether the debug log is written. Without it, a call costs a branch.
 func (a *agreements) logs() bool {
-	return a.c.session.engine.Env().Logger.Enabled(context.Background(), slog.LevelDebug)
+	return a.c.session.process.Env().Logger.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // logOutcome logs the outcome of the instance that was decided last. It is called before the next one begins.
@@ -34,12 +34,12 @@ func (a *agreements) logOutcome(o *agreement.Outcome) {
 			attrs = append(attrs, list.name, ranksText(list.ranks))
 		}
 	}
-	a.c.session.engine.Env().Logger.Debug(o.Operation.String()+" is decided", attrs...)
+	a.c.session.process.Env().Logger.Debug(o.Operation.String()+" is decided", attrs...)
 }
 
 // logError logs a call that ends without an outcome, or with failures.
 func (a *agreements) logError(op agreement.Operation, err error) {
 	if err != nil && a.logs() {
-		a.c.session.engine.Env().Logger.Debug(op.String()+" returns an error", "comm", a.c.spec.ID.String(), "error", err)
+		a.c.session.process.Env().Logger.Debug(op.String()+" returns an error", "comm", a.c.spec.ID.String(), "error", err)
 	}
 }

@@ -66,7 +66,7 @@ func (c *Comm) agreement() *agreements {
 	}
 	failed, _ := c.failed() // Later failures find a.
 	a.machine.Failed(failed...)
-	for _, life := range c.session.engine.Left() {
+	for _, life := range c.session.process.Left() {
 		for _, rank := range c.ranksOfProcess(life) {
 			a.machine.Left(rank)
 		}
@@ -87,7 +87,7 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 		return c.terminalError()
 	}
 	if c.hasOtherProcesses() {
-		if err := c.session.engine.CheckNotes(); err != nil {
+		if err := c.session.process.CheckNotes(); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func (a *agreements) result() (o agreement.Outcome, isOver bool, err error) {
 }
 
 // input gives the machine an input, and sends its messages.
-func (a *agreements) input(f func(m *agreement.Machine)) { a.c.session.engine.sendNotes(a.process(f)) }
+func (a *agreements) input(f func(m *agreement.Machine)) { a.c.session.process.sendNotes(a.process(f)) }
 
 // process gives the machine an input, and returns the notes to send. No lock is held.
 func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
@@ -281,7 +281,7 @@ func (a *agreements) takeNotes() (notes []outgoingNote) {
 func (a *agreements) receive(from int, msg agreement.Message) []outgoingNote {
 	return a.process(func(m *agreement.Machine) {
 		if !m.IsAlive(from) {
-			a.c.session.engine.notesDropped.Add(1)
+			a.c.session.process.notesDropped.Add(1)
 		}
 		m.Receive(from, msg)
 	})
@@ -331,7 +331,7 @@ func (c *Comm) membersLeft(ranks []int, why error) {
 				m.Left(rank)
 			}
 		})
-	} else if err := c.session.engine.CheckNotes(); err != nil {
+	} else if err := c.session.process.CheckNotes(); err != nil {
 		c.failAgreements(err)
 	}
 }

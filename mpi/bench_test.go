@@ -8,8 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// self returns a communicator of this process alone: the software of a message
-// without the cache line that travels. docs/decisions/hot-path.md counts it.
+// self returns a communicator of this process alone, for measuring the software of a message.
 func self(b *testing.B) *mpi.Comm {
 	b.Helper()
 	ctx := context.Background()

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// value is element i of what one rank has for another.
+// value returns element i of the block from one rank to another.
 func value(from, to, i int) int { return from*10000 + to*100 + i }
 
 func values(from, to, n int) []int {
@@ -23,7 +23,7 @@ func values(from, to, n int) []int {
 	return s
 }
 
-// laid puts each rank's values at its place in n elements, of which the others are -1.
+// laid returns n elements with the values of each rank in its block. The other elements are -1.
 func laid(n int, counts, displs []int, of func(rank, count int) []int) []int {
 	s := slices.Repeat([]int{-1}, n)
 	for rank, count := range counts {
@@ -32,7 +32,7 @@ func laid(n int, counts, displs []int, of func(rank, count int) []int) []int {
 	return s
 }
 
-// outcome is what a collective must have made of a slice.
+// outcome is the expected contents of a slice after a collective.
 func outcome(what string, err error, got, want []int) error {
 	if err == nil && !slices.Equal(got, want) {
 		err = fmt.Errorf("%v, want %v", got, want)
@@ -43,6 +43,7 @@ func outcome(what string, err error, got, want []int) error {
 	return nil
 }
 
+// Each function delivers to each rank its block, in place and otherwise, and does not change the elements between and after the blocks.
 func TestBlocks_AllOperations_ArriveInTheirBlocks(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
@@ -103,7 +104,7 @@ func equalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
 			send = given
 		}
 		recv, want = slices.Repeat([]int{-1}, block), values(root, me, block)
-		if me == root { // whose buffer may be longer
+		if me == root { // The root's buffer may be longer.
 			recv, want = append(recv, -1), append(want, -1)
 		}
 		check("scatter", mpi.Scatter(ctx, c, send, recv, root), recv, want)
@@ -115,7 +116,7 @@ func equalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
 	return errors.Join(errs...)
 }
 
-// unequal is how many elements go from one rank to another: some are none.
+// unequal returns the number of elements from one rank to another, which may be 0.
 func unequal(from, to, block int) int { return block * ((from + 2*to) % 3) }
 
 func unequalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
@@ -152,7 +153,7 @@ func unequalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
 	check("alltoallv in place", mpi.Alltoallv(ctx, c, nil, nil, nil, recv, both, displs), recv, want)
 	for root := range n {
 		recv, want := slices.Clone(none), none
-		at, given := displs, []int(nil) // counts and displs mean nothing elsewhere
+		at, given := displs, []int(nil) // counts and displs are ignored at other ranks.
 		if me == root {
 			want = gathered
 		} else {
@@ -181,6 +182,7 @@ func unequalBlocks(ctx context.Context, c *mpi.Comm, block int) error {
 	return errors.Join(errs...)
 }
 
+// Reductions deliver to each rank its part, also for an operation that does not commute.
 func TestReductions_Blocks_MatchReference(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
@@ -265,6 +267,7 @@ func partsOfReductions(ctx context.Context, c *mpi.Comm, count int) error {
 	return errors.Join(errs...)
 }
 
+// A call with invalid blocks fails in that member alone, before anything is sent.
 func TestBlocks_Invalid_ReturnErrorBeforeSending(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		buf, four, sum := make([]int, 4), []int{2, 2}, mpi.Sum[int]()

@@ -13,8 +13,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollective_FailsInOneMember_EndsInAll: nobody has died, and most have nothing to
-// do with the one in which it breaks but that they wait for somebody who waits for it.
+// No process has failed. Most members wait for others and do not exchange messages with the member in which the collective fails.
 func TestCollective_FailsInOneMember_EndsInAll(t *testing.T) {
 	over, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
@@ -65,8 +64,7 @@ func TestCollective_FailsInOneMember_EndsInAll(t *testing.T) {
 	}
 }
 
-// TestCreation_MemberHasNoNewComm_IsNotWaitedFor: its part in the creation has failed, and
-// the others' has not, by whatever way.
+// A creation fails in one member and succeeds in the others, for each kind of creation.
 func TestCreation_MemberHasNoNewComm_IsNotWaitedFor(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -158,8 +156,7 @@ func TestCreation_MemberHasNoNewComm_IsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCreation_MemberNotifiedBefore_IsNotWaitedFor: another one made the communicator before
-// the creator's collectives broke, and this one afterwards won't.
+// A member is notified of the failure before it creates the communicator, which another member has created before.
 func TestCreation_MemberNotifiedBefore_IsNotWaitedFor(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -205,7 +202,7 @@ func TestCreation_MemberNotifiedBefore_IsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCreateGroup_FirstMemberNeverCalls_Ends: it takes part in nothing any more.
+// The first member takes part in no further operation.
 func TestCreateGroup_FirstMemberNeverCalls_Ends(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,8 +222,7 @@ func TestCreateGroup_FirstMemberNeverCalls_Ends(t *testing.T) {
 	})
 }
 
-// TestCreateGroup_FirstMemberFails_EndsInAll: it tells the others, who wait for
-// nobody else.
+// The first member notifies the others, which wait for no other member.
 func TestCreateGroup_FirstMemberFails_EndsInAll(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -104,7 +104,7 @@ func (b *buffered) complete(x *bufferedSend, err error) {
 	flushes, isUnreported := x.flushes, err != nil && x.hasStarted && !b.isClosed
 	b.mu.Unlock()
 	if isUnreported {
-		x.c.session.engine.Env().Logger.Warn("a buffered send failed", "err", err)
+		x.c.session.process.Env().Logger.Warn("a buffered send failed", "err", err)
 	}
 	for _, f := range flushes {
 		f.sendCompleted(err)

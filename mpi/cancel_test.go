@@ -24,8 +24,7 @@ type chances uint64
 
 const envSeed = "SEED"
 
-// seed returns the chances of a test, which are printed when it fails: SEED=n repeats
-// them.
+// seed returns the random source of a test. A failure prints its seed, and SEED=n repeats it.
 func seed(t *testing.T) chances {
 	t.Helper()
 	k := chances(rand.Uint64())
@@ -48,8 +47,7 @@ func seedOf(text string) chances {
 // of returns the choices of a rank.
 func (k chances) of(rank int) *rand.Rand { return rand.New(rand.NewPCG(uint64(k), uint64(rank))) }
 
-// soon returns a context that is canceled at a random moment: before the call,
-// during it or after it. cancel waits for the goroutine.
+// soon returns a context that is canceled at a random time, before, during or after the call.
 func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	turns := rng.IntN(60) - 5

@@ -39,7 +39,7 @@ func NewCart(ctx context.Context, c *Comm, dims []int, periods []bool, reorder b
 	var d *Comm
 	var cells []int
 	if reorder {
-		cells = g.arrange(c.session.engine.Nodes(c.spec.Members))
+		cells = g.arrange(c.session.process.Nodes(c.spec.Members))
 	}
 	switch {
 	case cells != nil:

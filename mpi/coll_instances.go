@@ -42,7 +42,7 @@ func (k *collective) open(ctx context.Context) error {
 	if len(k.instances) > 0 {
 		k.comm().local.pendingSteps.addToEngine()
 		k.table = coll.NewTable(usable, k.force)
-		k.comm().session.engine.RecordCollectives(k.comm().size, k.table, true)
+		k.comm().session.process.RecordCollectives(k.comm().size, k.table, true)
 	}
 	return nil
 }
@@ -65,8 +65,8 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	if failed == nil {
 		failed = err
 	}
-	c.session.engine.RecordOmission(o.Component, failed)
-	c.session.engine.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
+	c.session.process.RecordOmission(o.Component, failed)
+	c.session.process.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
 	return nil, err
 }
 
@@ -75,7 +75,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
 	c := k.comm()
 	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
-	if sharer, component := c.session.engine.Sharer(); sharer != nil {
+	if sharer, component := c.session.process.Sharer(); sharer != nil {
 		env.Node = &node{c, sharer, component}
 	}
 	own := usable(o)
@@ -230,7 +230,7 @@ func (n *node) peer(rank int) (framework.Peer, error) {
 	if rank < 0 || rank >= n.c.size {
 		return framework.Peer{}, n.c.errRank(rank)
 	}
-	return n.c.session.engine.Peer(n.c.spec.Members.Member(rank).Life, n.component)
+	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Life, n.component)
 }
 
 // NewArea implements coll.Node.

@@ -189,7 +189,7 @@ func (g *rankBarrier) meet(ctx context.Context, k *collective) error {
 
 // division returns the division of a communicator of goroutine ranks.
 func (c *Comm) division() *division {
-	return c.spec.Members.(*table).divided(c.session.engine.Env().Self)
+	return c.spec.Members.(*table).divided(c.session.process.Env().Self)
 }
 
 // enterOpening returns the opening that the ranks of this process share.

@@ -27,7 +27,7 @@ func withHeap(t *testing.T, h *colltest.Heap, n int, f mpitest.Program) {
 	}
 }
 
-// gathers does what the component offers, and what it doesn't, blocking and not.
+// gathers runs the operations that the component offers, and others, blocking and nonblocking.
 func gathers(ctx context.Context, c *mpi.Comm) error {
 	n, me := c.Size(), c.Rank()
 	var want []int
@@ -99,7 +99,7 @@ func TestInstances_SecondCollective_OpensThem(t *testing.T) {
 	}
 }
 
-// TestInstances_OneMemberFails_AllOmitComponent: half of them would run another algorithm.
+// Otherwise the members would run different algorithms.
 func TestInstances_OneMemberFails_AllOmitComponent(t *testing.T) {
 	for name, h := range map[string]*colltest.Heap{"open": {FailOpen: 2}, "join": {FailJoin: 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestInstances_OneMemberFails_AllOmitComponent(t *testing.T) {
 	}
 }
 
-// TestInstances_CollectivesBreak_WaitsEnd: no message tells.
+// No message reports the failure to a member that waits in shared memory.
 func TestInstances_CollectivesBreak_WaitsEnd(t *testing.T) {
 	var h colltest.Heap
 	withHeap(t, &h, 4, func(ctx context.Context, world *mpi.Comm) error {

@@ -146,9 +146,9 @@ func (k *collective) prepare() error {
 	if err != nil {
 		return err
 	}
-	k.collectiveResources = &collectiveResources{peers: peers{c: c}, table: known.table, plainTable: known.table, force: known.force, comparesCalls: known.check, nodes: known.nodes, offers: known.offers, hasUnopened: known.opens && c.sharesMemory()}
+	k.collectiveResources = &collectiveResources{peers: peers{c: c}, table: known.table, plainTable: known.table, force: known.force, comparesCalls: known.comparesCalls, nodes: known.nodes, offers: known.offers, hasUnopened: known.opens && c.sharesMemory()}
 	k.used.Store(true)
-	k.comm().session.engine.RecordCollectives(k.comm().size, k.table, false)
+	k.comm().session.process.RecordCollectives(k.comm().size, k.table, false)
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (k *collective) nextTag() int {
 
 // shapeData returns the shared data for communicators of c's shape.
 func (c *Comm) shapeData() (*shapeData, error) {
-	e := c.session.engine
+	e := c.session.process
 	find := func() (*shapeData, error) {
 		shape := coll.Shape{Size: c.size, Nodes: e.Nodes(c.spec.Members)}
 		if c.threadRank != nil {
@@ -216,12 +216,12 @@ func (c *Comm) sharesMemory() bool {
 
 // shapeData is the common data of communicators with one shape and the same parameters.
 type shapeData struct {
-	nodes  coll.Placement
-	force  *coll.Force
-	check  bool
-	offers []coll.Offered
-	opens  bool        // some of them need an instance
-	table  *coll.Table // of those that don't
+	nodes         coll.Placement
+	force         *coll.Force
+	comparesCalls bool
+	offers        []coll.Offered
+	opens         bool        // some of them need an instance
+	table         *coll.Table // of those that don't
 }
 
 // shapeKey identifies a shape with its parameters. It has slices as the bytes of their elements.
@@ -244,7 +244,7 @@ func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shap
 	if err := values.Decode("coll", &p); err != nil {
 		return nil, err
 	}
-	s := &shapeData{nodes: shape.ByNode(), check: p.Check}
+	s := &shapeData{nodes: shape.ByNode(), comparesCalls: p.Check}
 	var err error
 	if s.force, err = e.ForcedAlgorithms(values); err == nil {
 		s.offers, err = e.CollOffers(shape)

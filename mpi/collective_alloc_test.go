@@ -8,8 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollectives_Blocking_DoNotAllocate: programs call them in loops, with equal
-// arguments or others in turns.
+// Programs call blocking collectives in loops, with equal arguments.
 func TestCollectives_Blocking_DoNotAllocate(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
 		ctx = context.Background()
@@ -43,11 +42,11 @@ func TestCollectives_Blocking_DoNotAllocate(t *testing.T) {
 				}
 			}
 		}
-		for range 50 { // queues grow to what they need
+		for range 50 { // Queues grow to the required size.
 			round()
 		}
 		const rounds = 100
-		if c.Rank() == 0 { // others' allocations count too: the process is one
+		if c.Rank() == 0 { // Allocations of other ranks in this process count, too.
 			if n := testing.AllocsPerRun(rounds, round); n >= 1 && err == nil {
 				t.Errorf("%v allocations in a round", n)
 			}

@@ -11,8 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollCheck_CallsDiffer_AllReturnError: with coll.check, blocking and not. Their
-// collectives work afterwards.
+// With coll.check, all members return the error, in blocking and nonblocking forms. Their collectives still work.
 func TestCollCheck_CallsDiffer_AllReturnError(t *testing.T) {
 	one, two := []int{1}, []int{1, 2}
 	request := func(q mpi.Request, err error) error {

@@ -134,7 +134,7 @@ func (l *largePieces) give(b []byte) {
 // smallest kept piece that is large enough.
 func (p *peers) Scratch(n int) []byte {
 	if n > scratchLimit {
-		return p.c.session.engine.pieces.take(n)
+		return p.c.session.process.pieces.take(n)
 	}
 	i := p.firstOf(n)
 	if i == len(p.scratch) {
@@ -149,7 +149,7 @@ func (p *peers) Scratch(n int) []byte {
 // Release keeps b, in place of the smallest piece if there are enough.
 func (p *peers) Release(b []byte) {
 	if cap(b) > scratchLimit {
-		p.c.session.engine.pieces.give(b)
+		p.c.session.process.pieces.give(b)
 		return
 	}
 	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)

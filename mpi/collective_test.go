@@ -19,7 +19,7 @@ func TestCollectives_AllOperations_MatchReference(t *testing.T) {
 	}
 }
 
-// matrix is what does not commute under multiplication.
+// matrix has a multiplication that does not commute.
 type matrix [2][2]uint64
 
 func (a matrix) times(b matrix) (c matrix) {

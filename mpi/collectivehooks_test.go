@@ -54,7 +54,7 @@ func (w *watcher) Collective(_ context.Context, op mpi.CollectiveOp) func(error)
 	}
 }
 
-// withWatchers runs ranks, each with a watcher of its own.
+// withWatchers runs ranks with a watcher each.
 func withWatchers(t *testing.T, n int, params map[string]string, f mpitest.Program) []*watcher {
 	t.Helper()
 	all := make([]*watcher, n)
@@ -103,7 +103,7 @@ func TestCollectiveHooks_AllMembers_HaveEqualSequences(t *testing.T) {
 	}
 }
 
-// A hook that counts what is under way must not lose count when an operation panics.
+// A hook that counts operations in progress requires the end of an operation that panics.
 func TestCollectiveHooks_OperationPanics_EndIsCalled(t *testing.T) {
 	w := newWatcher()
 	_, c := singleton(t, mpi.WithHooks(w))

@@ -70,7 +70,7 @@ type Comm struct {
 // later communicator.
 func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
-		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.engine.rankState,
+		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.process.rankState,
 		session: s, threadRank: seat, group: g, module: m, values: values, spec: spec,
 	}
 	err := s.hold(&s.comms)
@@ -84,7 +84,7 @@ func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.Co
 		return nil, err
 	}
 	c.collective.init(c)
-	s.engine.add(c)
+	s.process.add(c)
 	if seat != nil {
 		if err := seat.add(c); err != nil {
 			_ = c.Close()
@@ -127,7 +127,7 @@ func (c *Comm) refuseSpan(span cid.Span, why error) {
 	if c.threadRank != nil {
 		endpoint = int(c.threadRank.endpoint)
 	}
-	c.session.engine.refuseHandles(span, endpoint)
+	c.session.process.refuseHandles(span, endpoint)
 	if c.threadRank == nil {
 		c.module.Refuse(span, pml.AllEndpoints)
 	} else {
@@ -139,17 +139,17 @@ func (c *Comm) refuseSpan(span cid.Span, why error) {
 func (c *Comm) reportBroken(id cid.Extended, g *Group, why error) {
 	if c.threadRank != nil {
 		why = fmt.Errorf("rank %d: %w", g.rank, why)
-		if !c.session.engine.broken(id, c.session.engine.identity.Proc, why.Error(), c) {
+		if !c.session.process.broken(id, c.session.process.identity.Proc, why.Error(), c) {
 			return
 		}
 	}
-	c.session.engine.ReportBroken(id, g.processes(), why)
+	c.session.process.ReportBroken(id, g.processes(), why)
 }
 
 // memberDied ends the collectives of a communicator that has this process as a
 // member, and suspends receives from any source. Other messages between others are not concerned.
 func (c *Comm) memberDied(peer framework.Life, reason string) {
-	if peer == c.session.engine.Env().Self {
+	if peer == c.session.process.Env().Self {
 		c.isolate(reason)
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
 		c.collective.abort(pml.ProcFailed(c.spec.Members, ranks, reason))
@@ -208,13 +208,13 @@ func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList)
 func (c *Comm) construct(ctx context.Context, before int) (uint64, error) {
 	draw := func() (uint64, error) {
 		// The tag begins with a byte that keeps it from a user's.
-		made, err := c.session.engine.Construct(ctx, c.group.processes(), "\x00children of "+c.spec.ID.String(), nil)
+		made, err := c.session.process.Construct(ctx, c.group.processes(), "\x00children of "+c.spec.ID.String(), nil)
 		return made.ContextID, err
 	}
 	if c.threadRank == nil {
 		return draw()
 	}
-	return c.threadRank.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.engine.Env().Self), draw)
+	return c.threadRank.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.process.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.
@@ -263,7 +263,7 @@ func (c *Comm) Labels() pprof.LabelSet {
 	if name == "" {
 		name = c.ID().String()
 	}
-	return pprof.Labels(assembly.LabelRank, strconv.Itoa(int(c.session.engine.identity.Proc.Rank)),
+	return pprof.Labels(assembly.LabelRank, strconv.Itoa(int(c.session.process.identity.Proc.Rank)),
 		labelComm, name, labelCommRank, strconv.Itoa(c.rank))
 }
 
@@ -331,7 +331,7 @@ func (c *Comm) endPart() {
 // goes returns the resources of a closed communicator, when none of its collectives or partitioned operations is
 // active.
 func (c *Comm) goes() {
-	e := c.session.engine
+	e := c.session.process
 	local := len(c.ranksOfProcess(e.Env().Self))
 	e.mu.Lock()
 	delete(e.comms, c.key())
@@ -366,7 +366,7 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 		return Transport{}, c.errRank(rank)
 	}
 	life := c.spec.Members.Member(rank).Life
-	if c.threadRank != nil && life == c.session.engine.Env().Self {
+	if c.threadRank != nil && life == c.session.process.Env().Self {
 		r := c.threadRank.of.threads.team.Route(life)
 		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
 	}

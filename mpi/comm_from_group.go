@@ -36,17 +36,17 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 		return nil, fmt.Errorf("%w: it has goroutine ranks, which no process set names: use Comm.CreateGroup", ErrGroup)
 	}
 	if g.rank == Undefined {
-		if err := g.session.engine.StandBy(background(ctx), g.processes(), tag); err != nil {
+		if err := g.session.process.StandBy(background(ctx), g.processes(), tag); err != nil {
 			return nil, fmt.Errorf("communicator from a group of others: %w", err)
 		}
-		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.engine.identity.Proc)
+		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.process.identity.Proc)
 	}
 	s := g.session
 	values, err := commValues(s.values, opts)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.engine.ForcedAlgorithms(values); err != nil {
+	if _, err := s.process.ForcedAlgorithms(values); err != nil {
 		return nil, err
 	}
 	if err := s.hold(&s.comms); err != nil { // while it is made
@@ -81,8 +81,8 @@ func fromGroup(ctx context.Context, g *Group, tag string, values *framework.Valu
 	if err != nil {
 		return nil, err
 	}
-	defer g.session.engine.HoldPeers()()
-	m, spec, err := g.session.engine.WireUp(background(ctx), g.processes(), g.rank, tag, policy)
+	defer g.session.process.HoldPeers()()
+	m, spec, err := g.session.process.WireUp(background(ctx), g.processes(), g.rank, tag, policy)
 	if err != nil {
 		return nil, err
 	}

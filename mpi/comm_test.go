@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// allgather is what tests use to compare notes: every member's number in all.
+// allgather returns the number of every member, in all members.
 func allgather(ctx context.Context, c *mpi.Comm, mine int64) ([]int64, error) {
 	all := make([]int64, c.Size())
 	all[c.Rank()] = mine
@@ -25,8 +25,7 @@ func TestCreations_OverlapConcurrently_AllWork(t *testing.T) {
 	policies(t, 4, overlap, "auto", "gather", "lazy")
 }
 
-// overlap: each pair of ranks makes communicators at the same time as all other
-// pairs, in goroutines, all with the same tag.
+// overlap creates communicators of each pair of ranks, concurrently with all other pairs.
 func overlap(ctx context.Context) error {
 	s, err := mpitest.Open(ctx)
 	if err != nil {
@@ -94,7 +93,7 @@ func manyDups(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 
 func TestDup_BaseUsedUp_ObtainsNewBase(t *testing.T) { ranks(t, 2, exhausted) }
 
-// exhausted: a chain of dups is deeper than the levels of one base.
+// exhausted creates a chain of duplicates that is deeper than the levels of one base.
 func exhausted(ctx context.Context) error {
 	return inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		ids := map[mpi.CommID]bool{c.ID(): true}
@@ -127,7 +126,9 @@ func exhausted(ctx context.Context) error {
 	})(ctx)
 }
 
-func TestSplit_ColorsAndKeys_OrderMembers(t *testing.T) { policies(t, 5, inWorld(split), "agree", "lazy") }
+func TestSplit_ColorsAndKeys_OrderMembers(t *testing.T) {
+	policies(t, 5, inWorld(split), "agree", "lazy")
+}
 
 func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	// Even and odd ranks, in reverse.

@@ -93,7 +93,7 @@ func hashGroup(g *Group) uint64 {
 // made here or otherwise, it sends that, so that they don't wait.
 func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err error) (id cid.Extended, _ error) {
 	if err == nil {
-		id, err = c.session.engine.draw(ctx)
+		id, err = c.session.process.draw(ctx)
 	}
 	msg := announcement(id, g)
 	for _, r := range ranks {

@@ -25,7 +25,9 @@ func meets(ctx context.Context, c *mpi.Comm, me int, want ...int64) error {
 	return must(slices.Equal(all, want), "members %v, want %v", all, want)
 }
 
-func TestCreate_DisjointGroups_EachGetsComm(t *testing.T) { policies(t, 5, inWorld(create), "agree", "lazy") }
+func TestCreate_DisjointGroups_EachGetsComm(t *testing.T) {
+	policies(t, 5, inWorld(create), "agree", "lazy")
+}
 
 func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	me := c.Rank()

@@ -34,7 +34,7 @@ const (
 // newEarly returns an earlyRun for a call, or nil if it needs the engine. Inside do, after openEarly.
 func (k *collective) newEarly(kept *operation, x *call) *earlyRun {
 	c := k.comm()
-	if c.threadRank != nil || k.comparesCalls || x.choice != nil || x.packing != nil || c.session.engine.collectiveHooks != nil {
+	if c.threadRank != nil || k.comparesCalls || x.choice != nil || x.packing != nil || c.session.process.collectiveHooks != nil {
 		return nil
 	}
 	choice, err := k.algorithmFor(x)

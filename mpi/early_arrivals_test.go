@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// hasty is the client of a singleton whose launcher asks for a dump at once.
+// hasty is the client of a singleton whose launcher requests a dump at once.
 type hasty struct{ bootstrap.Client }
 
 func (hasty) Begin(uint64)                                 {}

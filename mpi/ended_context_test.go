@@ -11,8 +11,8 @@ import (
 
 func TestCalls_ContextEnded_FailAtOnce(t *testing.T) { ranks(t, 2, inWorld(hasEnded)) }
 
-// hasEnded: rank 0 calls everything with a context that has ended, where a message waits for
-// it and every send could go at once. Nothing is sent, and nothing is received.
+// hasEnded calls all functions in rank 0 with a context that has ended. A message is pending and every send could leave at once. Nothing is sent or
+// received.
 func hasEnded(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	cause := errors.New("enough")
 	gone, end := context.WithCancelCause(ctx)

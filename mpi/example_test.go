@@ -38,8 +38,7 @@ func Example() {
 	// Output: 1 42 1
 }
 
-// An operation that does not commute is applied in the order of ranks: in holds
-// what the lower ranks have.
+// An operation that does not commute is applied in the order of ranks. in has the operand of the lower ranks.
 func ExampleNewOp() {
 	type affine struct{ A, B float64 } // x -> A*x + B
 	compose := mpi.NewOp(func(inout, in []affine) {

@@ -7,10 +7,10 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// IsBroken says whether c's collectives work no more, without being in one.
+// IsBroken reports whether c's collectives are broken. No collective is in progress.
 func IsBroken(c *Comm) bool { return c.collective.checkUsable() != nil }
 
-// SkipCollectives counts n collectives of c that nobody has called.
+// SkipCollectives counts n collectives of c that were not called.
 func SkipCollectives(c *Comm, n uint32) { c.collective.operationCount += n }
 
 // TableOf identifies the table of the members of a communicator of goroutine ranks.
@@ -25,7 +25,7 @@ func AgreementWaits(c *Comm) (texts []string) {
 }
 
 // NotesDropped returns the number of notes that a process has dropped.
-func NotesDropped(c *Comm) uint64 { return c.session.engine.notesDropped.Load() }
+func NotesDropped(c *Comm) uint64 { return c.session.process.notesDropped.Load() }
 
 // HoldCollectives makes the collectives of c busy until release.
 func HoldCollectives(c *Comm) (release func()) {
@@ -55,20 +55,20 @@ func IsAwaited(c *Comm) bool {
 }
 
 // Queues returns the state of the communicators as a dump has it.
-func Queues(s *Session) string { return s.engine.hangReport().Queues }
+func Queues(s *Session) string { return s.process.hangReport().Queues }
 
 // ConstructOf makes a group construct of two processes over the assembly of a communicator.
 func ConstructOf(ctx context.Context, c *Comm, tag string) error {
-	_, err := c.session.engine.Construct(ctx, c.group.processes(), tag, nil)
+	_, err := c.session.process.Construct(ctx, c.group.processes(), tag, nil)
 	return err
 }
 
 // HasPending reports whether operations of closed communicators keep a stream.
-func HasPending(st *Stream) bool { return st.own.engine.hasPending() }
+func HasPending(st *Stream) bool { return st.own.process.hasPending() }
 
 // Waits describes the calls of a process that wait.
 func Waits(s *Session) (texts []string) {
-	for _, w := range s.engine.hangReport().Waits {
+	for _, w := range s.process.hangReport().Waits {
 		texts = append(texts, w.What)
 	}
 	return texts

@@ -60,8 +60,7 @@ func dead(ctx context.Context) error {
 	return errors.Join(c.Close(), s.Close())
 }
 
-// startWithTheDead: what doesn't block starts, so that a program hears of a death where it
-// waits, and there alone.
+// startWithTheDead starts nonblocking operations with a failed process. Their waits return the failure.
 func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
 	b := make([]byte, 1)
 	for what, start := range map[string]func() (mpi.Request, error){
@@ -106,7 +105,7 @@ func startWithTheDead(ctx context.Context, c *mpi.Comm, dead int) error {
 	return wants("Bsend", c.Bsend(ctx, b, dead, 0), mpi.ErrProcFailed)
 }
 
-// TestInbox_Truncated_OthersSurvive: a segment is a file of the user's.
+// A segment is a file that its user may truncate.
 func TestInbox_Truncated_OthersSurvive(t *testing.T) {
 	t.Parallel()
 	r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "cut", MayFail: true, Env: []string{"FERRY_BTL_SHM_DIR=" + t.TempDir()}})

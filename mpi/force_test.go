@@ -12,9 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-// TestForce_Algorithms_HaveEqualResults: each algorithm, forced for one communicator, comes to the same
-// over real messages, blocking and not, of several segments and of fewer elements than
-// members.
+// All algorithms have the same result when they are forced for one communicator.
 func TestForce_Algorithms_HaveEqualResults(t *testing.T) {
 	forces := []string{"",
 		"bcast=tuned:binomial,reduce=tuned:rabenseifner,allreduce=tuned:rabenseifner,allgather=tuned:linear,alltoall=tuned:bruck,gather=tuned:binomial",
@@ -53,7 +51,7 @@ func TestForce_Algorithms_HaveEqualResults(t *testing.T) {
 	}
 }
 
-// every does operations whose results are simple: element i of rank r is r+i.
+// every runs operations with simple results. Element i of rank r is r+i.
 func every(ctx context.Context, c *mpi.Comm, count int, blocking bool) error {
 	n, sum := c.Size(), mpi.Sum[int]()
 	mine := make([]int, n*count)

@@ -43,7 +43,7 @@ type Group struct {
 
 // newGroup makes a group of processes.
 func newGroup(s *Session, procs framework.Procs) *Group {
-	return groupOf(s, member{Proc: s.engine.identity.Proc}, memberList{procs: procs})
+	return groupOf(s, member{Proc: s.process.identity.Proc}, memberList{procs: procs})
 }
 
 // groupOf makes a group as self sees it.

@@ -10,9 +10,9 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// someGroup is a group of ranks 0 to n-1 of a job in which this process is me.
+// someGroup returns a group of the ranks 0 to n-1 of a job. This process is rank me.
 func someGroup(n int, me uint32) *Group {
-	s := &Session{engine: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: me}}}}
+	s := &Session{process: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: me}}}}
 	return newGroup(s, framework.ConsecutiveProcs("job", 0, n))
 }
 
@@ -104,14 +104,14 @@ func someMembers(t *rapid.T, of *activation) listed {
 }
 
 func TestGroups_InRuns_EqualLists(t *testing.T) {
-	s := &Session{engine: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: 3}}}}
+	s := &Session{process: &process{identity: bootstrap.Identity{Proc: Proc{Namespace: "job", Rank: 3}}}}
 	of := &activation{}
 	made := func(l listed) *Group {
 		var b memberBuilder
 		for _, m := range l {
 			b.add(m)
 		}
-		return groupOf(s, member{Proc: s.engine.identity.Proc}, b.list())
+		return groupOf(s, member{Proc: s.process.identity.Proc}, b.list())
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := someMembers(t, of), someMembers(t, of)
@@ -131,7 +131,7 @@ func TestGroups_InRuns_EqualLists(t *testing.T) {
 			if err != nil || !slices.Equal(members, want) || !got.members.equal(made(want).members) || got.Size() != len(want) {
 				t.Fatalf("%s of %v and %v: %v, %v, want %v", op, a, b, members, err, want)
 			}
-			rank := slices.Index(want, member{Proc: s.engine.identity.Proc})
+			rank := slices.Index(want, member{Proc: s.process.identity.Proc})
 			if rank < 0 {
 				rank = Undefined
 			}

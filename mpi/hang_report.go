@@ -111,9 +111,9 @@ func (e *process) hangReport() hangReport {
 	}
 	e.addQueues(&w, &b, comms)
 	for _, st := range e.streams() {
-		st.own.engine.WhileOpen(func() {
+		st.own.process.WhileOpen(func() {
 			fmt.Fprintf(&b, "%v:\n", st)
-			st.own.engine.addQueues(&w, &b, comms)
+			st.own.process.addQueues(&w, &b, comms)
 		})
 	}
 	if len(e.openTeams()) > 0 {

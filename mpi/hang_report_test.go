@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestDump_ReaderEnds_ProgramContinues: the launcher that asked may be gone, and standard error is a
-// pipe to it.
+// The launcher may have ended, so that standard error is a pipe without a reader.
 func TestDump_ReaderEnds_ProgramContinues(t *testing.T) {
 	const child = "MPI_TEST_DUMP"
 	if os.Getenv(child) != "" {

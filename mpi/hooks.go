@@ -41,7 +41,7 @@ func (c *Comm) watchRevoke() (end func(error)) {
 
 // watch calls the hooks of an operation that begins. The result is nil without hooks. Called inside do or start.
 func (k *collective) watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error)) {
-	hooks := k.comm().session.engine.collectiveHooks
+	hooks := k.comm().session.process.collectiveHooks
 	if hooks == nil {
 		return nil
 	}

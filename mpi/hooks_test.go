@@ -65,8 +65,7 @@ func TestHooks_SeveralSessions_SeeAllMessages(t *testing.T) {
 	}
 }
 
-// sticky is a PML whose sends can't be withdrawn, as below an MTL. It calls begun when
-// one has begun.
+// sticky is a PML with sends that cannot be withdrawn, as below an MTL. It calls begun at the start of each.
 type sticky struct {
 	pml.Component
 	begun func()

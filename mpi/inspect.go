@@ -42,7 +42,7 @@ func (s *Session) Stats() Stats {
 	if s.enter() != nil {
 		return out
 	}
-	e := s.engine
+	e := s.process
 	out.Peers = peerStats(e.Assembly)
 	for _, stream := range e.Streams() {
 		stream.WhileOpen(func() { out.Peers = append(out.Peers, peerStats(stream)...) })
@@ -81,7 +81,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 	if c.threadRank != nil {
 		return c.inspectSeat()
 	}
-	all, err := c.session.engine.inspect(c.module)
+	all, err := c.session.process.inspect(c.module)
 	if err != nil {
 		return Inspection{}, err
 	}

@@ -52,7 +52,7 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 	if err := local.addTries(ctx, &x, func(*Comm) bool { return true }); err != nil {
 		return x, err
 	}
-	return x, t.session.engine.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
+	return x, t.session.process.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
 }
 
 // addTries adds the tries of communicators that match to an inspection.

@@ -18,7 +18,7 @@ func TestDump_BothSides_ShowPendingOperations(t *testing.T) {
 		many = append(many, pml.Pending{Peer: 3, Tag: i, Bytes: 8, State: "offered"})
 	}
 	id := cid.Extended{Base: 0x2a}
-	session := &Session{engine: new(process)}
+	session := &Session{process: new(process)}
 	halo := &Comm{session: session, rank: 1, size: 4, name: "halo", group: newGroup(session, framework.ProcsOf(Proc{Rank: 0}, Proc{Rank: 1}, Proc{Rank: 2}, Proc{Namespace: "job", Rank: 7}))}
 	var b strings.Builder
 	writeInspection(&b, pml.Inspection{EarlyArrivals: 2, Comms: []pml.CommInspection{
@@ -44,7 +44,7 @@ func TestDump_BothSides_ShowPendingOperations(t *testing.T) {
 	}
 }
 
-// TestInspect_EngineStuck_ReturnsErrTimeout: in a transport that does not return, say.
+// A call of a transport does not return.
 func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
 	t.Parallel() // it stands still: with an engine of its own
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
@@ -66,12 +66,12 @@ func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s.engine.progress.Lock()
+	s.process.progress.Lock()
 	described := make(chan string)
-	go func() { described <- s.engine.hangReport().Queues }()
+	go func() { described <- s.process.hangReport().Queues }()
 	_, err = c.Inspect()
 	text := <-described
-	s.engine.progress.Unlock()
+	s.process.progress.Unlock()
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("Inspect says %v", err)
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestOpenSession_LauncherHangsUp_ReturnsError: a session that opens while its launcher ends, or
-// with a wrong token, panicked when what was half open was closed.
+// The launcher ends while a session opens, or rejects its token. The close of the partly opened session must not panic.
 func TestOpenSession_LauncherHangsUp_ReturnsError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

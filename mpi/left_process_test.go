@@ -14,8 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestOperation_AfterPeerClosed_ReturnsError: whatever was exchanged before, and also if
-// nothing was, an operation with a process that has closed its session ends and says so.
+// An operation with a process that has closed its session ends with an error, with and without earlier messages.
 func TestOperation_AfterPeerClosed_ReturnsError(t *testing.T) {
 	b := make([]byte, 1<<20)
 	before := map[string]func(ctx context.Context, c *mpi.Comm) error{

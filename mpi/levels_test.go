@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// inLevels runs a program of ranks on nodes, whose communicators are created in levels.
+// inLevels runs ranks on nodes. Their communicators are created in levels.
 func inLevels(t *testing.T, size, nodes int, program func(context.Context) error, params map[string]string) {
 	t.Helper()
 	t.Parallel()

@@ -33,7 +33,7 @@ func AllocMem(s *Session, bytes int) (*Memory, error) {
 	if err := s.hold(&s.memories); err != nil {
 		return nil, err
 	}
-	m, err := s.engine.allocate(bytes)
+	m, err := s.process.allocate(bytes)
 	if err != nil {
 		s.drop(&s.memories)
 		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
@@ -91,14 +91,14 @@ func (m *Memory) Close() error {
 	}
 	if m.from != nil {
 		// Once it is free another goroutine may allocate memory at its address.
-		r := &m.session.engine.transportMemory
+		r := &m.session.process.transportMemory
 		r.remove(m.bytes)
-		err := m.session.engine.ranksUse(m.bytes)
+		err := m.session.process.ranksUse(m.bytes)
 		if err == nil {
-			err = m.session.engine.streamsUse(m.bytes)
+			err = m.session.process.streamsUse(m.bytes)
 		}
 		if err == nil {
-			err = m.session.engine.partitionsUse(m.bytes)
+			err = m.session.process.partitionsUse(m.bytes)
 		}
 		if err == nil {
 			err = m.from.Free(m.bytes)
@@ -117,7 +117,7 @@ func (m *Memory) Close() error {
 // streamsUse returns ErrPending if an operation of a stream uses the memory.
 func (e *process) streamsUse(memory []byte) error {
 	for _, st := range e.streams() {
-		for _, m := range st.own.engine.Upper() {
+		for _, m := range st.own.process.Upper() {
 			if u, ok := framework.As[pml.MemoryUser](m.Module); ok && u.Uses(memory) {
 				return fmt.Errorf("%w: an operation of %v uses the memory", ErrPending, st)
 			}
@@ -161,7 +161,7 @@ func (c *Comm) formOf(buf []byte) *pml.Form {
 	if len(buf) < minTransportMemory {
 		return nil
 	}
-	return c.session.engine.transportMemory.formOf(buf)
+	return c.session.process.transportMemory.formOf(buf)
 }
 
 // formOf stays a call, so that the compare before it is inlined into every send.

@@ -86,7 +86,7 @@ func (x *shape[T]) buffer(n int, given, seen bool) []T {
 func (x *shape[T]) given(n int) []T { return x.buffer(n, true, true) }
 func (x *shape[T]) blank(n int) []T { return x.buffer(n, false, true) }
 
-// fill writes what a rank gives in a step; 0xee for rank -1.
+// fill writes the input of a rank in a step. For rank -1 it writes 0xee.
 func fill(b []byte, seed uint64, id, rank int) {
 	rng := rand.NewPCG(seed, uint64(id)<<16|uint64(rank&0xffff))
 	for i := 0; i < len(b); {

@@ -151,8 +151,7 @@ func (v variant) report(t *testing.T, first variant, p program, err error) strin
 	return fmt.Sprintf("seed %d, %s: %v\nas it failed at first: %v\n%v", p.Seed, v.name, smallErr, err, small)
 }
 
-// TestMetamorphic_RandomPrograms_HaveEqualResults: whatever the stack, the nodes, the algorithms and the distribution of ranks over
-// processes, a random program of collectives and messages has one outcome.
+// The outcome of a program is independent of the stack, the nodes, the algorithms and the distribution of ranks over processes.
 func TestMetamorphic_RandomPrograms_HaveEqualResults(t *testing.T) {
 	all, n := variants(t), *seeds
 	switch {

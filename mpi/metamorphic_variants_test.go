@@ -111,7 +111,7 @@ func with(params map[string]string, name, value string) map[string]string {
 	return params
 }
 
-// onHeap returns registries in which segments lie in Go memory.
+// onHeap returns registries with segments in Go memory.
 func onHeap(reg func() *framework.Registry) func() *framework.Registry {
 	heap := shm.OnHeap()
 	return func() *framework.Registry {
@@ -151,8 +151,7 @@ func (v variant) job(ranks int) (job mpitest.Job, done func(), err error) {
 	}}, done, err
 }
 
-// TestMetamorphic_Variants_ReachTheirPaths: a variant that quietly does what others do
-// compares nothing.
+// A variant that runs the same code as another one compares nothing.
 func TestMetamorphic_Variants_ReachTheirPaths(t *testing.T) {
 	const ranks = 4
 	for _, v := range variants(t) {

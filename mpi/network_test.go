@@ -89,8 +89,7 @@ func TestMTL_Messages_PassKit(t *testing.T) {
 	}
 }
 
-// TestOpenSession_CMWithoutMTL_ReturnsErrConfig: asked for, it says what is missing; otherwise another
-// PML is used, and the verdict says why.
+// If cm was requested, the error names the missing component. Otherwise another PML is used, with the reason in the verdict.
 func TestOpenSession_CMWithoutMTL_ReturnsErrConfig(t *testing.T) {
 	noLeak(t)
 	_, err := mpi.OpenSession(t.Context(), mpi.WithRegistry(withNetwork(false)), mpi.WithParam("pml", "cm"))
@@ -110,8 +109,7 @@ func TestOpenSession_CMWithoutMTL_ReturnsErrConfig(t *testing.T) {
 	}
 }
 
-// TestSend_NoTransport_NamesMissingOnes: that another one serves the process
-// itself only helps nobody.
+// A transport that serves only the process itself is not a useful reason.
 func TestSend_NoTransport_NamesMissingOnes(t *testing.T) {
 	ranks(t, 2, inWorld(func(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		err := c.Send(ctx, nil, 1-c.Rank(), 0)
@@ -141,8 +139,7 @@ func TestSend_NodeWithoutTransport_ErrorNamesParameterOfNetwork(t *testing.T) {
 	}
 }
 
-// TestComm_NetworkIDsUsedUp_NamesLimit: a network that matches few bits has few
-// communicators, and a user who needs more learns why, and what to do.
+// A network that matches few bits has few communicators. The error has the limit and a remedy.
 func TestComm_NetworkIDsUsedUp_NamesLimit(t *testing.T) {
 	noLeak(t)
 	narrow := mtltest.NewMemory(mtltest.Options{CIDBits: 8}).Component()

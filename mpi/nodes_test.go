@@ -14,8 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestCollectives_SeveralNodes_MatchReference: ranks whose segments are in different directories are on
-// different nodes. Those of one share memory; wherever ranks are, no component is left out.
+// Ranks with segments in different directories are on different nodes.
 func TestCollectives_SeveralNodes_MatchReference(t *testing.T) {
 	for name, nodes := range map[string][]int{"one": {0, 0, 0, 0}, "blocks": {0, 0, 0, 1, 1}, "in turns": {0, 1, 0, 1, 2}, "apart": {0, 1, 2}} {
 		t.Run(name, func(t *testing.T) {

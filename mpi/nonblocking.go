@@ -120,7 +120,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	for i := len(o.steps); i < needs; i++ {
 		o.steps = append(o.steps, step{o, i})
 	}
-	if k.comm().session.engine.collectiveHooks != nil {
+	if k.comm().session.process.collectiveHooks != nil {
 		o.endHook = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
 	}
 	e := k.engine()
@@ -165,7 +165,7 @@ func (k *collective) operationOf(kept *operation, x *call, choice *coll.Choice) 
 	}
 	switch n := o.schedule.Temp + x.packing.room(); {
 	case n > scratchLimit:
-		o.call.Temp = k.comm().session.engine.pieces.take(n)
+		o.call.Temp = k.comm().session.process.pieces.take(n)
 	case cap(o.call.Temp) < n:
 		o.call.Temp = make([]byte, n, max(64, n)) // aligned for every element type
 	default:
@@ -467,7 +467,7 @@ func (o *operation) Lasting() error {
 func (o *operation) Release() {
 	c := o.k.comm()
 	if cap(o.call.Temp) > scratchLimit {
-		c.session.engine.pieces.give(o.call.Temp)
+		c.session.process.pieces.give(o.call.Temp)
 		o.call.Temp = nil
 	}
 	if o.isKept {

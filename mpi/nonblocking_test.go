@@ -47,7 +47,7 @@ func TestNonblocking_Results_EqualBlocking(t *testing.T) {
 	}
 }
 
-// TestNonblocking_OverMTL_Completes, in which ids become known as messages go.
+// Ids of the network become known with the first messages.
 func TestNonblocking_OverMTL_Completes(t *testing.T) {
 	t.Parallel()
 	for _, shared := range []string{"true", "false"} {
@@ -179,8 +179,7 @@ func allForms(ctx context.Context, c *mpi.Comm, block int) error {
 	return must(token[0] == 9, "the message among them is %v", token)
 }
 
-// TestNonblocking_ProgramComputes_Progresses: no rank is in any call of the
-// package while it completes, several steps deep, with a function of the program in it.
+// No rank is in a call of the library while the operation progresses.
 func TestNonblocking_ProgramComputes_Progresses(t *testing.T) {
 	var combined atomic.Int32
 	op := mpi.NewOp(func(inout, in []int) {
@@ -381,7 +380,7 @@ func TestCommClose_NonblockingPending_Completes(t *testing.T) {
 	})
 }
 
-// TestSessionClose_CollectivePending_KeepsResources: a member never starts it.
+// One member never starts the collective.
 func TestSessionClose_CollectivePending_KeepsResources(t *testing.T) {
 	mpitest.Job{Size: 2, Params: map[string]string{"session.linger": "10ms"}}.RunSessions(t, func(ctx context.Context) error {
 		s, err := mpitest.Open(ctx)
@@ -448,7 +447,7 @@ func TestNonblocking_FailsInOneMember_EndsInAll(t *testing.T) {
 				}, true)
 				q, err := mpi.Iallreduce(c, []int{1}, make([]int, 1), op)
 				other, otherErr := mpi.Ibarrier(c)
-				if err == nil { // who starts late hears at once
+				if err == nil { // A late member is notified at once.
 					_, err = q.Wait(ctx)
 				}
 				if otherErr == nil {

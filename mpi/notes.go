@@ -67,7 +67,7 @@ func (e *process) sendNotes(notes []outgoingNote) {
 		notes = notes[1:]
 		e := e
 		if n.of != nil {
-			e = n.of.c.session.engine
+			e = n.of.c.session.process
 		}
 		if n.to == e.Env().Self {
 			notes = append(notes, e.receiveNote(n.to, string(n.body))...)
@@ -112,7 +112,7 @@ func (e *process) receiveNote(from framework.Life, body string) []outgoingNote {
 
 // receiveNote is the engine's for one communicator.
 func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []outgoingNote {
-	e := c.session.engine
+	e := c.session.process
 	if int64(h.to.rank) != int64(c.rank) || int64(h.from.rank) >= int64(c.size) ||
 		!c.isMember(int(h.from.rank), pml.Member{Life: from, Endpoint: h.from.endpoint}) {
 		e.notesDropped.Add(1)
@@ -128,7 +128,7 @@ func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []
 
 // isMember reports whether m has that rank. If that is a stream, m has its process.
 func (c *Comm) isMember(rank int, m pml.Member) bool {
-	e, is := c.session.engine, c.spec.Members.Member(rank)
+	e, is := c.session.process, c.spec.Members.Member(rank)
 	return is == m || is.Endpoint == m.Endpoint && e.IsStream(is.Life) && e.ProcessOf(is.Life).Nonce == m.Life.Nonce
 }
 

@@ -11,9 +11,9 @@ import (
 // Op is a reduction operation on elements of type T, which holds no pointers
 // (MPI-4.1 section 6.9). The zero Op is none.
 type Op[T any] struct {
-	apply       func(inout, in []byte)
-	commutative bool
-	name        string // Of a built-in operation, else empty.
+	apply         func(inout, in []byte)
+	isCommutative bool
+	name          string // Of a built-in operation, else empty.
 }
 
 // NewOp returns an operation for reductions (MPI_Op_create). f computes inout[i] = in[i] op inout[i] for all i. in has the operand of the lower ranks.
@@ -25,8 +25,8 @@ func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 		return Op[T]{}
 	}
 	return Op[T]{
-		apply:       func(inout, in []byte) { f(mem.Of[T](inout), mem.Of[T](in)) },
-		commutative: commutative,
+		apply:         func(inout, in []byte) { f(mem.Of[T](inout), mem.Of[T](in)) },
+		isCommutative: commutative,
 	}
 }
 
@@ -54,7 +54,7 @@ type Number interface {
 // write Sum and the like into their calls.
 func builtin[T any](name string, k simd.Op, f func(inout, in []T)) Op[T] {
 	kernel := simd.Of[T](k)
-	return Op[T]{name: name, commutative: true, apply: func(inout, in []byte) {
+	return Op[T]{name: name, isCommutative: true, apply: func(inout, in []byte) {
 		if kernel != nil {
 			n := kernel.Run(inout, in)
 			inout, in = inout[n:], in[n:]

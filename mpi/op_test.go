@@ -56,7 +56,7 @@ func TestOp_NotCommutative_LowerRanksAreLeft(t *testing.T) {
 	equal(t, "minus", combine(minus, []int{10}, []int{3}), 7)
 }
 
-// TestOp_Builtins_AnyLength: most elements are a kernel's, the last ones Go's.
+// A kernel processes most elements, and Go code the last ones.
 func TestOp_Builtins_AnyLength(t *testing.T) {
 	for n := range 101 {
 		for skip := range 3 { // slices begin in the middle of a vector
@@ -73,8 +73,7 @@ func TestOp_Builtins_AnyLength(t *testing.T) {
 	}
 }
 
-// BenchmarkBuiltin is what a member computes in a step of an allreduce of 8 bytes, and of
-// 64 KiB.
+// BenchmarkBuiltin measures the computation of a member in one step of an Allreduce of 8 bytes and of larger ones.
 func BenchmarkBuiltin(b *testing.B) {
 	for _, n := range []int{1, 8 << 10} {
 		in, inout := make([]float64, n), make([]float64, n)

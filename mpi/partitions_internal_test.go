@@ -120,7 +120,7 @@ func TestWaits_PartitionIsNotReady_NamesPartitionsAndNoOtherProcess(t *testing.T
 		}()
 		for {
 			runtime.Gosched()
-			if waits := c.session.engine.hangReport().Waits; len(waits) > 0 {
+			if waits := c.session.process.hangReport().Waits; len(waits) > 0 {
 				if len(waits) != 1 || waits[0].What != x.want || len(waits[0].On) != x.on {
 					t.Errorf("%s: %+v, want %s", what, waits, x.want)
 				}

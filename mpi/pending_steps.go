@@ -34,8 +34,8 @@ func (t *pendingStep) Poll() int {
 		return 0
 	}
 	t.call.Asleep = t.collective.engine().Bell().Armed()
-	over, err := t.instance.Try(t.step, t.call)
-	if !over && err == nil {
+	isDone, err := t.instance.Try(t.step, t.call)
+	if !isDone && err == nil {
 		if err = t.lostMemberError(); err == nil {
 			return 0
 		}
@@ -188,8 +188,8 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 	}
 	for i := range steps {
 		p.call.Asleep = false
-		over, failed := p.instance.Try(&steps[i], &p.call)
-		if err = failed; !over && err == nil {
+		isDone, failed := p.instance.Try(&steps[i], &p.call)
+		if err = failed; !isDone && err == nil {
 			if alone {
 				e.Lock()
 			}
@@ -249,7 +249,7 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 	}
 	for polls := e.PollBudget(); polls > 0 && !e.Wanted(); polls-- {
 		cpu.Pause()
-		if over, err := p.instance.Try(s, &p.call); over || err != nil {
+		if isDone, err := p.instance.Try(s, &p.call); isDone || err != nil {
 			return err
 		}
 	}
@@ -270,8 +270,8 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 func (o *operation) startOwnStep(i int) {
 	s := &o.schedule.Steps[i]
 	o.call.Asleep = false
-	over, err := o.instance.Try(s, &o.call)
-	if !over && err == nil {
+	isDone, err := o.instance.Try(s, &o.call)
+	if !isDone && err == nil {
 		if err = o.k.abortErr; err == nil {
 			o.busy++
 			all := &o.k.comm().local.pendingSteps

@@ -16,7 +16,7 @@ import (
 // communicator's collectives like that of a blocking collective. After that, each member starts its operations in any order, also several at a time.
 // The n-th starts of an operation in all members belong together. Buffers belong to the library while the operation is active. Counts and
 // displacements may be reused at once. The operation has a separate communication context, like a duplicate, so that its failure breaks no other
-// collective. Free returns that failure, and so does Close of the communicator. Revoke of the communicator also revokes it.
+// collective. Free releases the context, and so does Close of the communicator. Revoke of the communicator also revokes it.
 func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
 	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
 }
@@ -166,7 +166,7 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	d.mu.Lock()
 	d.name, d.usedBy = name, fmt.Sprintf("persistent %v of communicator %s", x.op, c.label())
 	d.mu.Unlock()
-	e := c.session.engine
+	e := c.session.process
 	e.mu.Lock()
 	d.contextOf = c.spec.ID
 	e.mu.Unlock()

@@ -8,9 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestPersistent_WithOtherRequests_Completes: while one goroutine starts a persistent
-// operation again and again, others use the library's requests, also the one that
-// the last start had. For the race detector.
+// One goroutine starts persistent requests while another one waits for other requests.
 func TestPersistent_WithOtherRequests_Completes(t *testing.T) {
 	ctx := context.Background()
 	s, err := mpi.OpenSession(ctx)

@@ -206,8 +206,8 @@ func printPairs(x *assembly.Explanation) {
 	_, _ = stderr.Writer{}.Write([]byte("ferry: routes of the messages of rank 0\n" + text.Printable(b.String(), "\n"))) // The program does not fail with its standard error.
 }
 
-// PeerFailed implements assembly.Watcher. All collectives with the failed process as a member end, also those in which this process waits for a
-// live member that has failed to complete.
+// PeerFailed implements assembly.Watcher. All collectives with the failed process as a member end, also those in which this process waits for
+// another member whose collective has ended for that reason.
 func (e *process) PeerFailed(peer framework.Life, reason string) {
 	for _, c := range e.open() {
 		c.memberDied(peer, reason)
@@ -232,7 +232,7 @@ func (e *process) open() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.comms {
-		if c.session.engine == e {
+		if c.session.process == e {
 			all = append(all, c)
 		}
 	}

@@ -53,7 +53,7 @@ type Integration = bootstrap.Integration
 // changer is waitingChanger for calls that end by the deadline of the wire-up.
 func changer[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (T, error) {
 	return waitingChanger(ctx, s, what, func(ctx context.Context, c bootstrap.Changer) (T, error) {
-		ctx, cancel := s.engine.Bound(ctx)
+		ctx, cancel := s.process.Bound(ctx)
 		defer cancel()
 		return f(ctx, c)
 	})
@@ -67,7 +67,7 @@ func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(
 	if hasEnded(ctx) {
 		return result, ended(ctx, what, context.Cause(ctx))
 	}
-	c, ok := framework.As[bootstrap.Changer](s.engine.Client())
+	c, ok := framework.As[bootstrap.Changer](s.process.Client())
 	if !ok {
 		return result, fmt.Errorf("%s: %w: the job's processes do not change under this launcher: use ferry run", what, ErrUnsupported)
 	}

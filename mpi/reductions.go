@@ -78,7 +78,7 @@ func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], ge
 	if gets {
 		x.out = mem.Bytes(recv[:len(send)])
 	}
-	x.setReduction(kind, op.reducer(), len(x.in), !op.commutative, mem.Size[T]())
+	x.setReduction(kind, op.reducer(), len(x.in), !op.isCommutative, mem.Size[T]())
 	return nil
 }
 
@@ -132,7 +132,7 @@ func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T,
 		return errShort("the result", len(recv), own)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.setReduction(kind, op.reducer(), size*elem, !op.commutative, elem)
+	x.setReduction(kind, op.reducer(), size*elem, !op.isCommutative, elem)
 	x.args.Own = own * elem
 	return nil
 }

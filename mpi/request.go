@@ -121,5 +121,5 @@ func (r *nullRequest) Cancel() {}
 // Release takes the request back.
 func (r *nullRequest) Release() { r.owner.free = append(r.owner.free, r) }
 
-// First implements progress.Source's owner. The request is never waited for.
+// First returns nil, because the request is never waited for.
 func (r *nullRequest) First() progress.Source { return nil }

@@ -28,7 +28,7 @@ const (
 // Revoking again is harmless, in any member. ErrClosed after Close. On another error, such as ErrUnsupported or ErrTransport, the
 // communicator is revoked in this process only.
 func (c *Comm) Revoke() error {
-	e := c.session.engine
+	e := c.session.process
 	switch state := c.state.Load(); {
 	case state&stateClosed != 0:
 		return c.errClosed()
@@ -131,7 +131,7 @@ func (c *Comm) revokedBy(by Proc, state uint32) {
 
 // isolate ends all operations of a process that the bootstrap has reported dead. Other processes drop its messages.
 func (c *Comm) isolate(reason string) {
-	self := c.session.engine.Env().Self
+	self := c.session.process.Env().Self
 	err := fmt.Errorf("this process was reported dead: %w", pml.ProcFailed(c.spec.Members, c.ranksOfProcess(self), reason))
 	c.terminate(stateIsolated, err)
 	c.pml.Abort(pml.Control, err)

@@ -32,10 +32,10 @@ const (
 // Session is the use of ferry by a part of a program. It is a local handle with a configuration, and the origin of groups and communicators (MPI-4.1
 // chapter 11). Its methods may be called concurrently.
 type Session struct {
-	engine *process
-	values *framework.Values
-	level  ThreadLevel
-	params core.Session
+	process *process
+	values  *framework.Values
+	level   ThreadLevel
+	params  core.Session
 
 	buffered buffered
 	asyncs   asyncs
@@ -122,7 +122,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, ended(ctx, "open session", err)
 	}
-	s := &Session{engine: e, values: values, level: o.level, number: sessionNumbers.Add(1)}
+	s := &Session{process: e, values: values, level: o.level, number: sessionNumbers.Add(1)}
 	if err := values.Decode("session", &s.params); err != nil {
 		release(e, 0)
 		return nil, err
@@ -136,10 +136,10 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 // session then stays open. A second Close returns ErrClosed, and so does a deferred Close during a panic from within a call of this package. In a
 // process that was reported as failed, Close also closes the communicators of the session, except those of goroutine ranks.
 func (s *Session) Close() error {
-	if err := s.engine.progress.Check(); err != nil {
+	if err := s.process.progress.Check(); err != nil {
 		return err
 	}
-	if s.engine.isReportedDead() {
+	if s.process.isReportedDead() {
 		s.closeComms()
 	}
 	s.awaitEnding()
@@ -160,7 +160,7 @@ func (s *Session) Close() error {
 	s.mu.Unlock()
 	s.asyncs.end()
 	s.buffered.close()
-	return errors.Join(err, release(s.engine, s.params.Linger))
+	return errors.Join(err, release(s.process, s.params.Linger))
 }
 
 // awaitEnding waits for at most session.linger for the collectives of closed communicators.
@@ -205,7 +205,7 @@ func (s *Session) beginClose(open string) ([]*Stream, error) {
 
 // closeComms closes the open communicators of processes.
 func (s *Session) closeComms() {
-	for _, c := range s.engine.open() {
+	for _, c := range s.process.open() {
 		if c.session == s && c.threadRank == nil {
 			_ = c.Close() // ErrClosed: another goroutine has closed it.
 		}
@@ -283,14 +283,14 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 	if hasEnded(ctx) {
 		return nil, ended(ctx, "process sets", context.Cause(ctx))
 	}
-	ctx, cancel := s.engine.Bound(background(ctx))
+	ctx, cancel := s.process.Bound(background(ctx))
 	defer cancel()
 	id, err := s.withNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	builtin := id.Psets()
-	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
+	source, ok := framework.As[bootstrap.PsetSource](s.process.Client())
 	if !ok {
 		return builtin, nil
 	}
@@ -303,9 +303,9 @@ func (s *Session) Psets(ctx context.Context) ([]string, error) {
 
 // withNodes returns the identity with the map of the nodes, if the launcher has one.
 func (s *Session) withNodes(ctx context.Context) (bootstrap.Identity, error) {
-	id := s.engine.identity
+	id := s.process.identity
 	var err error
-	id.Nodes, err = bootstrap.NodeMapOf(ctx, s.engine.Client())
+	id.Nodes, err = bootstrap.NodeMapOf(ctx, s.process.Client())
 	return id, ended(ctx, "map of the nodes", err)
 }
 
@@ -317,7 +317,7 @@ func (s *Session) PsetInfo(ctx context.Context, name string) (PsetInfo, error) {
 	}
 	return PsetInfo{
 		Name: found.Name, Size: found.Members.Len(), Dynamic: found.Dynamic,
-		Included: found.Members.Index(s.engine.identity.Proc) >= 0,
+		Included: found.Members.Index(s.process.identity.Proc) >= 0,
 	}, nil
 }
 
@@ -339,9 +339,9 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if hasEnded(ctx) {
 		return bootstrap.PsetInfo{}, ended(ctx, "process set", context.Cause(ctx))
 	}
-	ctx, cancel := s.engine.Bound(background(ctx))
+	ctx, cancel := s.process.Bound(background(ctx))
 	defer cancel()
-	id := s.engine.identity
+	id := s.process.identity
 	if strings.EqualFold(name, bootstrap.PsetRoots) {
 		var err error
 		if id, err = s.withNodes(ctx); err != nil {
@@ -351,7 +351,7 @@ func (s *Session) pset(ctx context.Context, name string) (bootstrap.PsetInfo, er
 	if found, ok, err := bootstrap.BuiltinPset(id, name); ok {
 		return found, err
 	}
-	source, ok := framework.As[bootstrap.PsetSource](s.engine.Client())
+	source, ok := framework.As[bootstrap.PsetSource](s.process.Client())
 	if !ok {
 		names := id.Psets()
 		return bootstrap.PsetInfo{}, fmt.Errorf("%w: %q; the nearest is %s; the sets are %s", ErrPset, name,
@@ -384,5 +384,5 @@ func (s *Session) Explain(ctx context.Context) (*Explanation, error) {
 	if hasEnded(ctx) {
 		return nil, ended(ctx, "explain", context.Cause(ctx))
 	}
-	return s.engine.Explain(), nil
+	return s.process.Explain(), nil
 }

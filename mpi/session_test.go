@@ -165,7 +165,7 @@ func TestOpenSession_ProcessScopeDiffers_ReturnsErrConfig(t *testing.T) {
 	}
 }
 
-// counting is a bootstrap client that counts what would reach the server.
+// counting is a bootstrap client that counts the calls that would reach the server.
 type counting struct {
 	bootstrap.Client
 	calls atomic.Int64
@@ -263,7 +263,7 @@ func TestOpenSession_Local_SendsNothing(t *testing.T) {
 	}
 }
 
-// nobody is above a BTL.
+// nobody is the receiver of a BTL without a protocol.
 type nobody struct{}
 
 func (nobody) Accept(framework.Life) btl.Inbound { return nil }

@@ -72,7 +72,7 @@ func (a *agreements) shrink(ctx context.Context) (*Comm, error) {
 
 // propose agrees on the members and the id of a new communicator.
 func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
-	e := a.c.session.engine
+	e := a.c.session.process
 	call := a.call(agreement.Shrink)
 	call.Flags = 1
 	call.Excluded = hasEnded(ctx)
@@ -143,14 +143,14 @@ func (c *Comm) isDisconnected(failed []int) bool {
 	}
 	var live []Proc
 	for rank, m := range c.group.members.all() {
-		if c.session.engine.IsStream(c.spec.Members.Member(rank).Life) { // Its stack stays disconnected.
+		if c.session.process.IsStream(c.spec.Members.Member(rank).Life) { // Its stack stays disconnected.
 			return false
 		}
 		if !hasRank(failed, rank) {
 			live = append(live, m.Proc)
 		}
 	}
-	return c.session.engine.IsDisconnected(live)
+	return c.session.process.IsDisconnected(live)
 }
 
 // survivors returns the ranks of the new communicator.
@@ -182,7 +182,7 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 	if err != nil {
 		return nil, err
 	}
-	e := c.session.engine
+	e := c.session.process
 	defer e.HoldPeers()()
 	m, spec, err := e.WireUp(background(ctx), g.processes(), g.rank, fmt.Sprintf("\x00shrink %v %d", c.spec.ID, instance), policy)
 	if err != nil {

@@ -30,24 +30,25 @@ type Stream struct {
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its
 // transports take the memory and the descriptors of those of a process; docs/threads.md has the numbers.
+//
 // Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of the process does
 // not open again, with the limit. After an error no resource is left open.
 func (s *Session) NewStream() (*Stream, error) {
-	if err := s.engine.progress.Check(); err != nil {
+	if err := s.process.progress.Check(); err != nil {
 		return nil, err
 	}
 	if err := s.hold(&s.comms); err != nil { // while it is opened
 		return nil, err
 	}
 	defer s.drop(&s.comms)
-	e := &process{registry: s.engine.registry, client: s.engine.client, identity: s.engine.identity, collectiveHooks: s.engine.collectiveHooks}
-	a, err := s.engine.OpenStream(context.Background(), e)
+	e := &process{registry: s.process.registry, client: s.process.client, identity: s.process.identity, collectiveHooks: s.process.collectiveHooks}
+	a, err := s.process.OpenStream(context.Background(), e)
 	if err != nil {
 		return nil, fmt.Errorf("new stream: %w", err)
 	}
 	e.use(a)
 	st := &Stream{session: s, hurry: make(chan struct{}), ended: make(chan struct{})}
-	st.own = &Session{engine: e, values: s.values, level: s.level, params: s.params, number: s.number, stream: st}
+	st.own = &Session{process: e, values: s.values, level: s.level, params: s.params, number: s.number, stream: st}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = append(s.streams, st)
@@ -58,7 +59,7 @@ func (s *Session) NewStream() (*Stream, error) {
 }
 
 // String returns a name of the stream for people: "stream 1". No other open stream of the process has it.
-func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.engine.Stream()) }
+func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.process.Stream()) }
 
 // WithStream makes a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
 // collective over c. Members may pass different streams, or nil for the engine of the process. Attributes and the topology are not copied. The
@@ -81,7 +82,7 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 		return nil, fmt.Errorf("with stream: %w", s.errEnded(err))
 	}
 	defer s.drop(&s.comms)
-	defer s.engine.HoldPeers()()
+	defer s.process.HoldPeers()()
 	var m assembly.PML
 	var spec pml.CommSpec
 	var refused error // After the exchange. c works on.
@@ -124,7 +125,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	if err != nil {
 		return m, spec, nil, err
 	}
-	e := s.engine
+	e := s.process
 	numbers, err := c.gatherBounded(ctx, "stream number", e.Stream(), assembly.MostStreams)
 	if err != nil {
 		return m, spec, nil, err
@@ -228,12 +229,12 @@ func (st *Stream) end() {
 	st.awaitPending()
 	st.own.asyncs.end()
 	st.own.buffered.close()
-	err := st.own.engine.end(st.own.params.Linger)
+	err := st.own.process.end(st.own.params.Linger)
 	if err != nil {
 		err = fmt.Errorf("%v: %w", st, err)
 	}
 	isThis := func(x *Stream) bool { return x == st }
-	s, e := st.session, st.own.engine
+	s, e := st.session, st.own.process
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = slices.DeleteFunc(s.streams, isThis)
@@ -253,7 +254,7 @@ const pendingPeriod = 50 * time.Millisecond
 
 // awaitPending returns when no operation of a closed communicator is pending, or when the session closes.
 func (st *Stream) awaitPending() {
-	for period := time.Millisecond; st.own.engine.hasPending(); period = min(2*period, pendingPeriod) {
+	for period := time.Millisecond; st.own.process.hasPending(); period = min(2*period, pendingPeriod) {
 		select {
 		case <-st.hurry:
 			return
@@ -300,7 +301,7 @@ func (s *Session) pending() string {
 
 // pendingComms describes the open communicators of a stream, or is "". own.mu is not held.
 func (st *Stream) pendingComms() (text string) {
-	for _, c := range st.own.engine.open() {
+	for _, c := range st.own.process.open() {
 		text += fmt.Sprintf("; %s of %v", c.describe(), st)
 	}
 	return text

@@ -148,7 +148,7 @@ func (t *ThreadComm) refill(ctx context.Context) error {
 	if t.ids.Left() >= idsPerActivation {
 		return nil
 	}
-	made, err := t.session.engine.Construct(ctx, t.parent.processes(), "\x00activations of "+t.id.String(), nil)
+	made, err := t.session.process.Construct(ctx, t.parent.processes(), "\x00activations of "+t.id.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (t *ThreadComm) refill(ctx context.Context) error {
 
 // open makes the ranks of this process.
 func (t *ThreadComm) open(c *Comm) {
-	e := t.session.engine
+	e := t.session.process
 	n := t.counts[c.rank]
 	t.team = e.NewTeam(t.module, n)
 	t.locals = make([]rankState, n)
@@ -335,7 +335,7 @@ func (t *ThreadComm) finished(s *threadRank) {
 // ErrPending, without any effect, while Run is active or a rank has started and not finished. A second
 // Close is ErrClosed.
 func (t *ThreadComm) Close() error {
-	if err := t.session.engine.progress.Check(); err != nil {
+	if err := t.session.process.progress.Check(); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -350,7 +350,7 @@ func (t *ThreadComm) Close() error {
 		a.end()
 	}
 	t.isClosed = true
-	e := t.session.engine
+	e := t.session.process
 	counts := t.stats()
 	e.mu.Lock()
 	delete(e.teams, t)

@@ -15,8 +15,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestSplitShared_LauncherLacksNodeMap_UsesCards: mpix://SHARED is an error then, and not a set
-// that nobody has checked; SplitShared finds the node all the same, and messages stay on it.
+// mpix://SHARED is an error, because its members are unknown. SplitShared finds the node by the cards, and messages stay on it.
 func TestSplitShared_LauncherLacksNodeMap_UsesCards(t *testing.T) {
 	localtest.Run(t, 3, "nowhere")
 }

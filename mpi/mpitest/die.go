@@ -91,7 +91,7 @@ func (c *client) OnEvent(f func(bootstrap.Event)) {
 	c.EventSource.OnEvent(f)
 }
 
-// reportDead isolates the rank, so that its sessions send nothing when they are closed.
+// reportDead isolates the rank, so that the close of its sessions sends no message.
 func (c *client) reportDead() {
 	c.mu.Lock()
 	f := c.onEvent

@@ -40,8 +40,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Program is what each rank does. ctx ends when the time is up, and when another
-// rank fails.
+// Program is the program of each rank. ctx ends after the time limit, and when another rank fails.
 type Program func(ctx context.Context, c *mpi.Comm) error
 
 // Job says how ranks run. The zero value, with a Size, is right for most tests.
@@ -130,7 +129,7 @@ func closed(err *error, close func() error) {
 
 type rankKey struct{}
 
-// rankOf returns the rank whose context it is.
+// rankOf returns the rank of a context.
 func rankOf(ctx context.Context) *rank {
 	r, ok := ctx.Value(rankKey{}).(*rank)
 	if !ok {
