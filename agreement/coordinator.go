@@ -53,7 +53,7 @@ func (m *Machine) receiveContribution(from int, msg Message) {
 	m.advance()
 }
 
-// repeat sends Ask or Propose to all members whose answers are missing.
+// repeat sends Ask or Propose to all members without a reply.
 func (m *Machine) repeat() {
 	for r, s := range m.members {
 		switch {

@@ -1,6 +1,5 @@
-// Package agreement is the protocol by which the live members of a communicator agree on one
-// outcome although members fail: the bitwise AND of their flags, the failed ranks, and, for
-// Shrink, the id of the new communicator (MPIX_Comm_agree and MPIX_Comm_shrink of ULFM).
+// Package agreement is the protocol of Agree and Shrink. The live members of a communicator agree on one outcome although members fail. It has the
+// bitwise AND of their flags, the failed ranks, and, for Shrink, the id of the new communicator (MPIX_Comm_agree and MPIX_Comm_shrink of ULFM).
 //
 // It is pure logic without lock, clock or connection. A Machine belongs to one member of one
 // communicator. Its inputs are calls, messages, failures and ticks. Each input returns after

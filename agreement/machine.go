@@ -106,8 +106,8 @@ func (m *Machine) Probe(rank int) {
 	m.outgoing = append(m.outgoing, Envelope{rank, Message{Kind: Ask, Instance: probeInstance, Ballot: m.self + 1}})
 }
 
-// Requested reports whether the current instance cannot be decided in the common case: a
-// member is not alive, or a message of the instance has arrived.
+// Requested reports whether the current instance cannot be decided in the common case, because a member is not alive or a message of the instance has
+// arrived.
 func (m *Machine) Requested() bool {
 	if m.ballot > 0 || slices.ContainsFunc(m.received, func(c *Message) bool { return c != nil }) {
 		return true
@@ -177,7 +177,7 @@ func (m *Machine) Failed(ranks ...int) {
 	m.advance()
 }
 
-// Left records that a member has left and sends nothing more.
+// Left records that a member has left and sends no further message.
 func (m *Machine) Left(rank int) { m.markClosed(rank) }
 
 // Close ends the machine. It queues Closed for the members that wait for this one, and answers it to later
@@ -202,7 +202,7 @@ func (m *Machine) IsAwaitedBy(rank int) bool {
 	return m.members[rank] == alive && rank != m.self && (isEarly || hasProbed || m.received[rank] != nil || rank == m.ballot-1)
 }
 
-// Tick repeats the messages whose answers have not arrived.
+// Tick repeats the messages without a reply.
 func (m *Machine) Tick() {
 	switch {
 	case m.call == nil:

@@ -22,8 +22,7 @@ const (
 	decided
 )
 
-// walk visits every state that n members can reach, whatever messages are lost, duplicated or
-// reordered, and whichever members fail. Sent messages stay deliverable forever, so that a
+// walk visits every state that n members can reach with lost, duplicated and reordered messages and failures of members. Sent messages stay deliverable forever, so that a
 // duplicate is a second delivery, and a loss is a delivery that no path takes.
 type walk struct {
 	t         *testing.T

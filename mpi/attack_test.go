@@ -11,7 +11,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// TestAttack_AlltoallvOwnBlockTooLong_ReturnsErrTruncate: the caller's block for itself ends within another
+// The caller's block for itself ends within another
 // member's block, or behind the slice.
 func TestAttack_AlltoallvOwnBlockTooLong_ReturnsErrTruncate(t *testing.T) {
 	t.Parallel()

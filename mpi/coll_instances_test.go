@@ -142,7 +142,7 @@ func TestInstances_CollectivesBreak_WaitsEnd(t *testing.T) {
 	}
 }
 
-// TestInstances_ThresholdsDiffer_AreOmitted: one would post what another one waits for as a
+// One would post what another one waits for as a
 // message.
 func TestInstances_ThresholdsDiffer_AreOmitted(t *testing.T) {
 	mpitest.Job{Size: 3, Options: func(rank int) []mpi.SessionOption {

@@ -68,7 +68,7 @@ func (m *failingModule) Poll() int {
 
 var errUnreachable = errors.New("unreachable")
 
-// TestFailingSend_OfOperationThatReceives_EndsIt: the peers have sent nothing, so that the
+// The peers have sent nothing, so that the
 // receives of the operation wait.
 func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
 	one := func() []byte { return make([]byte, 1) }

@@ -46,7 +46,7 @@ func (v variant) inThreads(ctx context.Context, world *mpi.Comm, f func(context.
 	return errors.Join(tc.Run(ctx, f), tc.Close())
 }
 
-// TestMetamorphicDeal_EverySeed_HasAllRanks: every process has a rank, no rank is lost, and the
+// Every process has a rank, no rank is lost, and the
 // seeds of the quick suite have goroutine ranks.
 func TestMetamorphicDeal_EverySeed_HasAllRanks(t *testing.T) {
 	for seed := range uint64(100) {
@@ -72,7 +72,7 @@ func TestMetamorphicDeal_EverySeed_HasAllRanks(t *testing.T) {
 	}
 }
 
-// TestThreadComm_LargeScanOverCM_Ends: a rank of one process sends 48 KiB to several ranks of another one, on the collective plane.
+// A rank of one process sends 48 KiB to several ranks of another one, on the collective plane.
 func TestThreadComm_LargeScanOverCM_Ends(t *testing.T) {
 	scan := []step{{Kind: "scan", Elem: "byte sum", Bytes: 49152, Blocking: true}}
 	for _, v := range variants(t) {

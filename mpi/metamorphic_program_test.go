@@ -7,14 +7,12 @@ import (
 	"strings"
 )
 
-// A program is what all ranks of a job do, drawn from a seed. Its outcome, all bytes that
-// each rank gets, follows from what MPI says, whatever the stack, the algorithms and the
-// timing.
+// A program is the sequence of operations of all ranks, derived from a seed. Its outcome is all bytes that each rank receives. The MPI standard
+// determines it, independent of the stack, the algorithms and the distribution of ranks over processes.
 //
-// Steps stand in one order that all ranks share, and each rank does those in which it
-// takes part. The first one in that order that somebody still waits in can always go on,
-// so that nothing deadlocks. Between two steps in which it blocks, a rank starts what
-// doesn't block in an order of its own: only that of each communicator is kept.
+// Steps have one order that is common to all ranks. Each rank runs the steps that it takes part in. The first step in that order with a blocked rank
+// can always proceed, so that no deadlock is possible. Between two blocking steps, a rank starts nonblocking ones in a random order that preserves only
+// the order of each communicator.
 type program struct {
 	Seed  uint64
 	Ranks int

@@ -353,7 +353,7 @@ func TestNonblocking_Requests_WorkWithAllFunctions(t *testing.T) {
 	})
 }
 
-// TestCommClose_NonblockingPending_Completes: also of several steps, which send after
+// Also of several steps, which send after
 // Close; and the session closes after them.
 func TestCommClose_NonblockingPending_Completes(t *testing.T) {
 	mpitest.Run(t, 5, func(ctx context.Context, world *mpi.Comm) error {

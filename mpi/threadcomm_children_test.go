@@ -47,7 +47,7 @@ func TestDup_RankIsManyBasesAhead_DerivesTheSameIDs(t *testing.T) {
 	}
 }
 
-// TestSplit_ManyInOneRun_LeaveNothing: a program may spend its life in one Run.
+// A program may spend its life in one Run.
 func TestSplit_ManyInOneRun_LeaveNothing(t *testing.T) {
 	const ranks = 32
 	splits := 200
@@ -99,7 +99,7 @@ func TestSplit_ManyInOneRun_LeaveNothing(t *testing.T) {
 	}
 }
 
-// TestSplit_RanksOfAProcess_ShareTheMembers: a table for each rank takes ranks x ranks entries.
+// A table for each rank takes ranks x ranks entries.
 func TestSplit_RanksOfAProcess_ShareTheMembers(t *testing.T) {
 	const ranks = 8
 	var tables [ranks][3]any

@@ -46,7 +46,7 @@ func TestStart_EndedContext_TakesNoRank(t *testing.T) {
 	}
 }
 
-// TestClose_FinishIsInProgress_IsErrPending: once Close has succeeded, no rank has a communicator open, also
+// Once Close has succeeded, no rank has a communicator open, also
 // in a goroutine that has not returned from Finish.
 func TestClose_FinishIsInProgress_IsErrPending(t *testing.T) {
 	tc := threadComm(t, 1)
@@ -100,7 +100,7 @@ func TestRun_DeleteHookPanics_RaisesItsValue(t *testing.T) {
 	}
 }
 
-// TestFinish_DeleteHookPanics_FinishesTheRank: the panic reaches the caller of Finish, as that of Close does.
+// The panic reaches the caller of Finish, as that of Close does.
 func TestFinish_DeleteHookPanics_FinishesTheRank(t *testing.T) {
 	tc := threadComm(t, 1)
 	key := mpi.NewKey(mpi.KeyHooks[int]{Delete: func(int) { panic(errMine) }})
@@ -187,7 +187,7 @@ func TestSessionClose_ThreadCommIsOpen_IsErrPending(t *testing.T) {
 	}
 }
 
-// TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed: nothing that a rank has left touches another rank
+// Nothing that a rank has left touches another rank
 // later.
 func TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed(t *testing.T) {
 	noLeak(t)
@@ -252,7 +252,7 @@ func TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed(t *testing.T) {
 	}
 }
 
-// TestStartAndFinish_StormOfGoroutines_EachGetsARank: many more goroutines than ranks start, exchange a message with
+// Many more goroutines than ranks start, exchange a message with
 // the next rank of their activation, and finish.
 func TestStartAndFinish_StormOfGoroutines_EachGetsARank(t *testing.T) {
 	noLeak(t)
@@ -309,7 +309,7 @@ func (g *gatedConstructs) Construct(ctx context.Context, group []framework.Proc,
 	return g.Client.Construct(ctx, group, tag, b)
 }
 
-// TestRun_IdupCompletesLater_LeavesNoCommunicator: a duplicate of duplicates gets its id by a construct, for which Idup does
+// A duplicate of duplicates gets its id by a construct, for which Idup does
 // not wait. Its rank may have ended meanwhile.
 func TestRun_IdupCompletesLater_LeavesNoCommunicator(t *testing.T) {
 	noLeak(t)

@@ -16,7 +16,7 @@ import (
 
 // Faults and bad input of goroutine ranks.
 
-// TestThreadComm_ContextEndsInACollective_BreaksThatCommunicatorInAllRanks: the error names the rank. Messages, other
+// The error names the rank. Messages, other
 // communicators and the parent work on.
 func TestThreadComm_ContextEndsInACollective_BreaksThatCommunicatorInAllRanks(t *testing.T) {
 	const ranks = 5
@@ -174,7 +174,7 @@ func TestThreadComm_RankHasNotStarted_MessagesWaitForIt(t *testing.T) {
 	}
 }
 
-// TestThreadComm_ReceiverHasClosed_MessagesAreDroppedAndCounted: sends complete, and synchronous ones fail. So do those to
+// Sends complete, and synchronous ones fail. So do those to
 // a rank that has finished.
 func TestThreadComm_ReceiverHasClosed_MessagesAreDroppedAndCounted(t *testing.T) {
 	s, parent := singleton(t)
@@ -244,7 +244,7 @@ func droppedOf(s *mpi.Session) uint64 {
 	return 0
 }
 
-// TestThreadComm_RankFailsWhileOthersCreate_AllEnd: whatever the others wait in, and whenever the rank fails.
+// Whatever the others wait in, and whenever the rank fails.
 func TestThreadComm_RankFailsWhileOthersCreate_AllEnd(t *testing.T) {
 	noLeak(t)
 	rounds := 25
@@ -400,7 +400,7 @@ func TestThreadComm_AllRanksFailAtOnce_RunReturnsOneOfTheErrors(t *testing.T) {
 	}
 }
 
-// TestCreate_GroupOfAnotherActivation_IsErrGroup: ranks of different activations are different members.
+// Ranks of different activations are different members.
 func TestCreate_GroupOfAnotherActivation_IsErrGroup(t *testing.T) {
 	_, parent := singleton(t)
 	tc := threadComm(t, 2)

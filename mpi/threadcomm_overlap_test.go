@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestThreadComm_NonblockingBesideBlocking_AllComplete: the end of a rank's nonblocking operation lets its blocking one
+// The end of a rank's nonblocking operation lets its blocking one
 // go on, for which the rank's only wait is parked.
 func TestThreadComm_NonblockingBesideBlocking_AllComplete(t *testing.T) {
 	barrier := func(c *mpi.Comm) (mpi.Request, error) { return mpi.Ibarrier(c) }

@@ -66,7 +66,7 @@ func TestThreadComm_Processes_ExchangeByAllMeans(t *testing.T) {
 	}
 }
 
-// TestNewThreadComm_TooFewEndpointBits_IsUnsupportedInAllMembers: the error has the number of ranks that fit.
+// The error has the number of ranks that fit.
 func TestNewThreadComm_TooFewEndpointBits_IsUnsupportedInAllMembers(t *testing.T) {
 	t.Parallel()
 	job := overMTL(mtltest.Options{ByProcess: true, EndpointBits: 2}, "false")

@@ -59,7 +59,7 @@ func TestThreadComm_ProgramsOfProcesses_WorkInGoroutineRanks(t *testing.T) {
 	}
 }
 
-// TestMemoryClose_GoroutineRankSendsFromIt_IsErrPending: the memory is unmapped otherwise, and the receiver's
+// The memory is unmapped otherwise, and the receiver's
 // copy crashes the program.
 func TestMemoryClose_GoroutineRankSendsFromIt_IsErrPending(t *testing.T) {
 	s, parent := singleton(t)

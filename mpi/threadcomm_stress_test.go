@@ -89,7 +89,7 @@ func TestThreadComm_FewProcessors_NoRankStarves(t *testing.T) {
 	}
 }
 
-// TestThreadComm_SeveralAtOnce_AreApart: goroutines of the program run thread communicators over one parent, create others,
+// Goroutines of the program run thread communicators over one parent, create others,
 // and read counts and queues meanwhile.
 func TestThreadComm_SeveralAtOnce_AreApart(t *testing.T) {
 	noLeak(t)
@@ -132,7 +132,7 @@ func TestThreadComm_SeveralAtOnce_AreApart(t *testing.T) {
 	observers.Wait()
 }
 
-// TestThreadComm_InEachProcessOfAJob_WaitsTogetherWithIt: each process has ranks of its own over a communicator of a
+// Each process has ranks of its own over a communicator of a
 // split. A goroutine waits for requests of its rank and of the process at once.
 func TestThreadComm_InEachProcessOfAJob_WaitsTogetherWithIt(t *testing.T) {
 	ranks(t, 3, inWorld(func(ctx context.Context, _ *mpi.Session, world *mpi.Comm) error {
@@ -187,7 +187,7 @@ func TestThreadComm_InEachProcessOfAJob_WaitsTogetherWithIt(t *testing.T) {
 	}))
 }
 
-// TestThreadComm_RanksFinishWhileOthersSend_NothingHangs: programs that receive only some of what is sent to them. Sends
+// Programs that receive only some of what is sent to them. Sends
 // complete, or fail because their receiver has closed.
 func TestThreadComm_RanksFinishWhileOthersSend_NothingHangs(t *testing.T) {
 	noLeak(t)
@@ -256,7 +256,7 @@ func TestThreadComm_RanksFinishWhileOthersSend_NothingHangs(t *testing.T) {
 	}
 }
 
-// TestThreadComm_RankFailsWithWorkUnderWay_NothingIsLeft: nonblocking collectives and creations, messages and probes of
+// Nonblocking collectives and creations, messages and probes of
 // several goroutines of each rank are in progress when a rank fails or the context of Run ends.
 func TestThreadComm_RankFailsWithWorkUnderWay_NothingIsLeft(t *testing.T) {
 	noLeak(t)

@@ -16,7 +16,7 @@ type exchange struct {
 	send     chan int         // tag of the message that rank 1 sends
 }
 
-// TestWaitAny_RequestsOfTwoProcesses_ReturnsEach: rank 0 waits for a receive of its own and
+// Rank 0 waits for a receive of its own and
 // for one of rank 1, which has another engine. Rank 1 is in no call of the library.
 func TestWaitAny_RequestsOfTwoProcesses_ReturnsEach(t *testing.T) {
 	for _, pml := range []string{"ob1", "cm"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// FuzzRank: a rank may put any messages into the plugin's ring: the plugin ends, or goes on.
+// FuzzRank puts arbitrary messages of a rank into the plugin's ring. The plugin ends or continues.
 func FuzzRank(f *testing.F) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// flood is a transport with a peer that sends without end: frames with numbers.
+// flood is a transport with a peer that sends numbered frames without end.
 type flood struct {
 	btl.Module
 	up   btl.Inbound
@@ -91,7 +91,7 @@ func TestServe_RankDoesNotRead_BlocksPeers(t *testing.T) {
 	}
 }
 
-// slow is a transport whose peer takes a frame for each Poll.
+// slow is a transport with a peer that accepts one frame for each Poll.
 type slow struct {
 	btl.Module
 	room int
@@ -111,7 +111,7 @@ func (m *slow) Reserve(n int) []byte {
 }
 func (m *slow) Commit(int) { m.room, m.took = 0, append(m.took, m.b[0]) }
 
-// closes is slow as a module, whose Close is another one than an endpoint's.
+// closes is slow as a module. Its Close differs from that of an endpoint.
 type closes struct {
 	*slow
 	btl.Module

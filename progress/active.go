@@ -13,11 +13,11 @@ import (
 
 // Intervals of an active wait, in polls.
 const (
-	pollsPerClock = 64 // reading the clock costs as much as a few polls
-	pollsPerOther = 8  // polls of the first source per poll of all sources
-	// pollsBeforeYield: polls before the first yield where ranks are oversubscribed. A
-	// peer that runs on another processor may answer meanwhile. With 8, each of all sources, 8 ranks on 2
-	// processors took 8.6 us for a barrier; with 2, the second of all sources, 6.2.
+	pollsPerClock = 64 // Reading the clock costs as much as a few polls.
+	pollsPerOther = 8  // Polls of the first source per poll of all sources.
+	// pollsBeforeYield is the number of polls before the first yield while ranks are oversubscribed. A peer on another processor may reply
+	// during them. With 8 polls of all sources, a barrier of 8 ranks on 2 processors took 8.6 us. With 2, of which the second is of all
+	// sources, it took 6.2.
 	pollsBeforeYield = 2
 	// pollsBeforeIdleYield replaces pollsBeforeYield while yields return at once, since the other ranks of this processor sleep.
 	// A yield then costs as much as ten polls (0.4 us).
@@ -40,10 +40,9 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	e.polls++
 	var cancel <-chan struct{}
 	var yieldAt time.Time
-	// With oversubscribed ranks the peer may be waiting for this processor: each poll
-	// delays it.
+	// While ranks are oversubscribed the peer may need this processor, and each poll delays it.
 	yielding, perClock := e.oversubscribed, pollsPerClock
-	clock := perClock // polls until the clock is read
+	clock := perClock // Polls until the clock is read.
 	perOther, phase := pollsPerOther, 0
 	beforeYield := pollsBeforeYield
 	if yielding {
@@ -51,9 +50,9 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 		beforeYield, phase = e.pollsBeforeYielding()
 		clock = beforeYield + perClock
 	}
-	isExtended := !yielding // whether the polls before the first yield are final
-	moved := 0              // events since the clock was read
-	others := 0             // events of the last poll of all sources; more may follow at once
+	isExtended := !yielding // The number of polls before the first yield is final.
+	moved := 0              // Events since the clock was read.
+	others := 0             // Events of the last poll of all sources. More may follow at once.
 	for i := 1; ; i++ {
 		n := 0
 		if first != nil {
@@ -110,7 +109,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 				break
 			}
 		}
-		if moved > 0 { // busy: the time until it parks restarts
+		if moved > 0 { // Events restart the time until the wait parks.
 			yieldAt, moved = now.Add(e.spin), 0
 		}
 		select {
@@ -137,7 +136,7 @@ func (e *Engine) stopPolling() {
 	if openRanks.Load() == 0 {
 		e.polling.clear()
 	} else {
-		e.polling.clearOrdered() // a rank parks without this lock: see park
+		e.polling.clearOrdered() // A rank parks without this lock, see park.
 	}
 	if e.hasParked() {
 		e.background.wake()
@@ -147,9 +146,8 @@ func (e *Engine) stopPolling() {
 // hasParked reports whether waits of the process or of its ranks are parked. Lock held.
 func (e *Engine) hasParked() bool { return e.parked > 0 || e.parkedRanks.Load() > 0 }
 
-// polledYield replaces Options.Yield where a source can only be polled. Such a source
-// reports a large message only when it is complete. Polled at intervals, the message
-// takes three times as long (64 MiB over tcp;ofi_rxm: 38 ms).
+// polledYield replaces Options.Yield if a source can only be polled. Such a source reports a large message only when it is complete. Polled at
+// intervals, the message takes three times as long (64 MiB over tcp;ofi_rxm: 38 ms).
 const polledYield = 20 * time.Millisecond
 
 // patience returns how long a wait yields before it parks. Lock held.
@@ -182,10 +180,9 @@ func (e *Engine) admitLockWaiters() {
 	e.Lock()
 }
 
-// yieldsPerGosched is the number of yields to other processes per yield to goroutines
-// of this one, which usually have processors of their own. Gosched wakes a thread, which
-// searches for work and costs as much as three slices of another rank (8 ranks on 2
-// processors: 65 us for a barrier instead of 25).
+// yieldsPerGosched is the number of yields to other processes per yield to goroutines of this process, which usually run on other processors. Gosched
+// wakes a thread that searches for work, which costs as much as three slices of another rank (65 us instead of 25 for a barrier of 8 ranks on 2
+// processors).
 const yieldsPerGosched = 1024
 
 // yieldWithoutSwitch exceeds the time of a yield after which the same thread continues (0.4 us). A switch to another thread
@@ -197,7 +194,7 @@ const yieldWithoutSwitch = time.Microsecond
 func (e *Engine) yieldProcessor() {
 	e.yields++
 	goroutines := e.yields%yieldsPerGosched == 0 || e.gosched
-	if e.yields%yieldsPerGosched == 0 { // GOMAXPROCS may have changed
+	if e.yields%yieldsPerGosched == 0 { // GOMAXPROCS may have changed.
 		e.gosched = sharesP()
 	}
 	isTimed := e.idleYields == timedIdleYields || e.yields%yieldsPerTiming == 0

@@ -16,13 +16,13 @@ type Bell struct {
 	// rings. Changing now requires both.
 	mu     sync.Mutex
 	now    doorbell.Bell
-	shared bool // Whether a module has provided the memory of now.
+	shared bool // A module has provided the memory of now.
 }
 
 // BellSize is the number of bytes that a bell takes in memory which processes share.
 const BellSize = doorbell.Size
 
-var errShared = errors.New("the engine's bell lies in the memory of another module already; an engine has one bell")
+var errShared = errors.New("the engine's bell is already in the memory of another module; an engine has one bell")
 
 // Ring makes the engine poll all its sources soon. Publish the work before calling Ring.
 // Any goroutine may call it, with or without locks.
@@ -33,9 +33,8 @@ func (b *Bell) Ring() {
 	b.mu.Unlock()
 }
 
-// Armed reports whether the process sleeps or is about to: the next Poll is the last
-// one before. For a rank it reports whether nothing polls for it until a RankBell is rung.
-// Lock held. One load or two.
+// Armed reports whether the process is asleep, or about to sleep after the next Poll. For a rank it reports whether waits have stopped polling, so
+// that a RankBell must be rung. Lock held. It costs one or two loads.
 func (b *Bell) Armed() bool {
 	if r := b.e.rank; r != nil {
 		return r.word.HasParked() && !r.word.Polled()
@@ -43,12 +42,9 @@ func (b *Bell) Armed() bool {
 	return b.now.Armed()
 }
 
-// Share has the bell live in mem from now on, where other processes ring it by
-// BellAt: BellSize bytes, zero, beginning at a multiple of 4. The memory belongs to the
-// bell until the function that Share returns has been called, which may wait for who
-// rings at this moment; calling it again does nothing. Of the modules of an engine one
-// can share the bell; the others get an error. Called without the engine's lock, as
-// that function is.
+// Share moves the bell to mem, where other processes ring it by BellAt. mem has BellSize zero bytes at a multiple of 4. It belongs to the bell until
+// release returns. release may wait for a goroutine that rings, and has no effect when it is called again. One module of an engine can share the bell.
+// Others get an error. Share and release are called without the engine's lock.
 func (b *Bell) Share(mem []byte) (release func(), err error) {
 	b.e.Lock()
 	defer b.e.Unlock()
@@ -78,11 +74,11 @@ func (b *Bell) move(to doorbell.Bell, shared bool) {
 // process (Engine.RankBell).
 type RemoteBell struct {
 	bell doorbell.Bell // For a rank, only its armed word is used.
-	rank *Engine       // nil for a process
+	rank *Engine       // nil for a process.
 }
 
-// BellAt returns the bell that its owner has given to Bell.Share, where it lies here:
-// BellSize bytes, which stay mapped as long as the result is used.
+// BellAt returns the bell that its owner has passed to Bell.Share, at its address in this process. The BellSize bytes of mem stay mapped while the
+// result is in use.
 func BellAt(mem []byte) RemoteBell { return RemoteBell{bell: doorbell.At(mem)} }
 
 // Ordered reports whether Ring requires that the work was published by a sequentially
@@ -90,9 +86,8 @@ func BellAt(mem []byte) RemoteBell { return RemoteBell{bell: doorbell.At(mem)} }
 // not poll once more as a Lagging source does.
 func (b RemoteBell) Ordered() bool { return b.rank != nil }
 
-// Ring wakes the bell's owner if he sleeps. What he is to find has been stored before,
-// by an atomic operation, or he has a source that is Lagging. Cost while he doesn't sleep:
-// one load of a cache line that is seldom written.
+// Ring wakes the owner if it is asleep. Publish the work before calling Ring, by an atomic operation or for a source that is Lagging. The cost for an
+// owner that is awake is one load of a cache line that is seldom written.
 func (b RemoteBell) Ring() {
 	if b.bell.Armed() {
 		b.wake()

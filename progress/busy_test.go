@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy: a third goroutine polls, so that
+// A third goroutine polls, so that
 // both waits of one completion park. The second replaced the first one's Waiter, and the
 // first hung.
 func TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy(t *testing.T) {

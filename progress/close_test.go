@@ -7,7 +7,7 @@ import (
 )
 
 // The progress goroutine may be about to sleep when the engine is closed.
-func TestCloseNeverMissesTheProgressGoroutine(t *testing.T) {
+func TestClose_ProgressGoroutineFallsAsleep_Returns(t *testing.T) {
 	for range 2000 {
 		e := New(Options{})
 		e.Bell().Ring() // it is on its way to the bell
@@ -19,7 +19,7 @@ type idleSource struct{ _ [64]byte }
 
 func (*idleSource) Poll() int { return 0 }
 
-// TestRemove_LastSource_IsNotKept: a source may have the rings of 10,000 ranks.
+// A source may have the rings of 10,000 ranks.
 func TestRemove_LastSource_IsNotKept(t *testing.T) {
 	e := New(Options{})
 	defer e.Close()

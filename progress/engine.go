@@ -1,12 +1,9 @@
-// Package progress is the progress engine: one per process, shared by all sessions. It
-// has one lock, under which protocols and modules work. It decides which goroutine polls,
-// which ones park, and when they wake up.
+// Package progress is the progress engine. Each process has one, which all sessions share. It has one lock, under which protocols and modules run. It
+// decides which goroutine polls, which ones park, and when they wake.
 //
-// A wait takes the poll token and polls all sources until its completion is done. Other
-// waits park on Go channels meanwhile. While no wait polls, a single goroutine, the
-// progress goroutine, sleeps on the process's doorbell for all of them, and progresses
-// when it is rung: an Isend advances while the program computes, and 10,000 blocked
-// goroutines need one thread.
+// A wait takes the poll token and polls all sources until its completion is done. Other waits park on Go channels. While no wait polls, one goroutine,
+// the progress goroutine, sleeps on the process's doorbell on behalf of all, and makes progress when the doorbell is rung. An Isend therefore advances
+// while the program computes, and 10,000 blocked goroutines need one thread.
 //
 // The engine does not interpret messages. It never blocks while it holds the lock.
 package progress
@@ -31,47 +28,41 @@ type Source interface {
 	Poll() int
 }
 
-// A source is awaited through the engine's bell (Bell), which its peers ring, or through
-// one of the optional abilities below, its own or those of the source that it wraps
-// (framework.As). A source without any of these is polled only during active waits and by
-// Progress. That suffices for sources that depend on another one's progress.
+// A source is awaited through the engine's bell (Bell), which its peers ring, or through one of the optional interfaces below. The source or a value
+// that it wraps implements them (framework.As). A source without any of these is polled only by active waits and by Progress. That is sufficient for
+// sources that depend on the progress of another one.
 
 // A Descriptor is awaited through a file descriptor.
 type Descriptor interface {
-	// FD is the descriptor, which is fixed. After a successful Arm it becomes readable
-	// when there are events to poll.
+	// FD returns the descriptor, which does not change. After a successful Arm it becomes readable when there are events.
 	FD() int
-	// Arm prepares for sleep. false: there are events already, poll again.
-	// Called with the lock held.
+	// Arm prepares for sleep. It returns false if there are events, and the source must be polled again. Called with the lock held.
 	Arm() bool
 }
 
-// A Polled source can only be polled: at this interval while the progress goroutine
-// sleeps. 0 means not at the moment. Called with the lock held.
+// A Polled source can only be polled. Interval returns the interval while the progress goroutine sleeps, or 0 if no polls are needed at present. Called
+// with the lock held.
 type Polled interface {
 	Interval() time.Duration
 }
 
-// A Timed source has work at a certain time: while the progress goroutine sleeps it is
-// polled after this time. 0 means not at the moment. Called with the lock held.
+// A Timed source has work at a certain time. While the progress goroutine sleeps, the source is polled after the time Due, or not at all for 0. Called
+// with the lock held.
 type Timed interface {
 	Due() time.Duration
 }
 
-// A Lagging source has peers that read the bell's state without waiting until their
-// stores are visible, since that takes as long as a core-to-core transfer. Such a peer may
-// miss a bell that is being armed. Therefore the source is polled once more when the bell
-// has been armed for that long, far longer than a store takes. 0 means not at the moment.
-// Called with the lock held.
+// A Lagging source has peers that read the bell's state before their stores are visible, since waiting for that takes as long as a core-to-core transfer.
+// Such a peer may miss a bell that is being armed. The source is therefore polled once more when the bell has been armed for the time Lag, which is
+// far longer than a store takes. 0 means that no such poll is needed. Called with the lock held.
 type Lagging interface {
 	Lag() time.Duration
 }
 
-// StoreLag is the Lag of a source whose peers use plain stores: far longer than a store
-// takes to become visible.
+// StoreLag is the Lag of a source whose peers use plain stores. It is far longer than a store takes.
 const StoreLag = time.Millisecond
 
-// Options are the engine's tuning. The zero value gets the defaults.
+// Options are the engine's parameters. Zero values select the defaults.
 type Options struct {
 	// Spin is the time for which a wait polls before it yields the processor. 0 selects
 	// DefaultSpin, or OversubscribedSpin while the node is oversubscribed (SetNodeProcs).
@@ -98,21 +89,21 @@ type Options struct {
 // ranks. Use New and NewRank.
 type Engine struct {
 	lock
-	process *Engine // The process's engine: the parent of a rank's, otherwise the engine itself.
+	process *Engine // Engine of the process, which is the parent of a rank's engine, or the engine itself.
 	rank    *rank   // nil except in the engine of a rank.
 
 	// The fields below are guarded by the lock.
 	sources []Source
 	bell    Bell
 	fds     *fdPoller
-	polling flag // The poll token; also read without the lock.
+	polling flag // The poll token. Also read without the lock.
 	closed  bool
 	parked  int       // Parked waits, without those of ranks.
-	polls   uint64    // Number of poll sessions, from which the progress goroutine infers activity.
-	armed   time.Time // Time at which the bell was armed.
+	polls   uint64    // Number of poll sessions. The progress goroutine derives activity from it.
+	armed   time.Time // Time when the bell was armed.
 	free    []*Waiter
 	yields  uint32 // Number of yieldProcessor calls.
-	gosched bool   // Whether each yield calls runtime.Gosched: see sharesP.
+	gosched bool   // Each yield calls runtime.Gosched, see sharesP.
 
 	idleYields int // Consecutive timed yields without a switch to another thread, at most timedIdleYields.
 	extended   extendedSpin
@@ -123,15 +114,15 @@ type Engine struct {
 
 	spin, yield    time.Duration
 	pollBudget     int   // Result of PollBudget while the poll token is free.
-	oversubscribed bool  // Whether waits yield from the first polls on.
-	followed       int32 // Number of pollers that determines the fields above.
+	oversubscribed bool  // Waits yield from the first polls on.
+	followed       int32 // Number of pollers that the fields above are derived from.
 	background     progressGoroutine
 
 	// Of a process's engine, and accessed without the lock; see SetNodeProcs and SetStreams.
 	nodeProcs  atomic.Int32
 	streams    atomic.Int32
 	pollers    atomic.Int32
-	longSpin   time.Duration // Value of spin while waits don't yield at once; constant.
+	longSpin   time.Duration // Value of spin while waits do not yield at once. Constant.
 	processors int32         // Processors that the processes of the node share; constant.
 	yieldAbove int32         // Waits yield at once while pollers is larger; constant.
 
@@ -139,7 +130,7 @@ type Engine struct {
 	rings       rings        // Of a process's engine.
 }
 
-// New makes an engine and starts its progress goroutine. Close ends it.
+// New returns an engine with a running progress goroutine. Close ends it.
 func New(opt Options) *Engine {
 	if opt.Processors == 0 {
 		opt.Processors = cpu.ForRanks()
@@ -149,7 +140,7 @@ func New(opt Options) *Engine {
 	case opt.Spin == 0:
 		opt.Spin, yieldAbove = DefaultSpin, opt.Processors
 	case opt.Spin <= OversubscribedSpin:
-		yieldAbove = -1 // always
+		yieldAbove = -1 // Always.
 	}
 	if opt.Yield == 0 {
 		opt.Yield = DefaultYield
@@ -158,7 +149,7 @@ func New(opt Options) *Engine {
 		opt.Slice = DefaultSlice
 	}
 	if opt.Slice > 0 {
-		_ = cpu.Slice(opt.Slice) // without permission, waits are slower beside other programs
+		_ = cpu.Slice(opt.Slice) // Without permission, waits are slower beside other programs.
 	}
 	e := &Engine{longSpin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
 	e.process = e
@@ -174,7 +165,7 @@ func New(opt Options) *Engine {
 	return e
 }
 
-// Label gives the calling goroutine, one of the library, the engine's labels and more.
+// Label sets the profile labels of the calling goroutine of the library to the engine's labels and more.
 func (e *Engine) Label(more pprof.LabelSet) {
 	ctx := e.labels
 	if ctx == nil {
@@ -183,14 +174,14 @@ func (e *Engine) Label(more pprof.LabelSet) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, more))
 }
 
-// label gives the calling goroutine, one of the engine, its labels.
+// label sets the profile labels of the calling goroutine of the engine.
 func (e *Engine) label() {
 	if e.labels != nil {
 		pprof.SetGoroutineLabels(e.labels)
 	}
 }
 
-// The numbers of open engines in this operating-system process, without those of streams, and of streams.
+// Numbers of open engines in this operating-system process, without those of streams, and of streams.
 var engines, streamEngines atomic.Int32
 
 // count adds n to the number of open engines.
@@ -205,34 +196,29 @@ func (e *Engine) count(n int32) {
 // SeveralEngines reports whether several engines are open in this operating-system process.
 func SeveralEngines() bool { return engines.Load()+openRanks.Load()+streamEngines.Load() > 1 }
 
-// sharesP reports whether the peer of a wait may need the processor of the waiting
-// goroutine: with GOMAXPROCS=1, or if goroutines of this process are ranks with engines of
-// their own. A stream does not count, unless more streams wait than there are processors.
+// sharesP reports whether the peer of a wait may need the Go processor of the waiting goroutine. This is the case with GOMAXPROCS=1, and if goroutines
+// of this process are ranks with separate engines. Streams count only if more of them wait than there are processors.
 func sharesP() bool { return share(int32(runtime.GOMAXPROCS(0)), engines.Load(), streamEngines.Load()) }
 
 // share reports whether that many engines and streams share Go processors.
 func share(procs, engines, streams int32) bool { return procs == 1 || engines > 1 || streams > procs }
 
-// DefaultSpin exceeds a scheduler's wake-up (some 5 us), so that a peer that computes
-// briefly costs no sleep, and is short enough to go unnoticed.
+// DefaultSpin is longer than a wake-up by the scheduler (some 5 us), so that a peer that computes briefly costs no sleep. It is short enough to have no
+// visible processor usage.
 const DefaultSpin = 50 * time.Microsecond
 
-// OversubscribedSpin is the Spin of oversubscribed processes: up to this value, a wait
-// yields after every poll.
+// OversubscribedSpin is the Spin of oversubscribed processes. With values up to this one, a wait yields after every poll.
 const OversubscribedSpin = time.Microsecond
 
-// DefaultYield suffices for a barrier of some ten ranks per processor, and for a copy of
-// some tens of MiB by a peer. Being woken costs 100 to 200 us where a rank is bound to a single
-// processor: 4 MiB between AllocMem buffers took 210 us with a yield of 50 us, and
-// take 106 now.
+// DefaultYield is sufficient for a barrier of some ten ranks per processor, and for a copy of some tens of MiB by a peer. A wake-up costs 100 to 200 us
+// if a rank is bound to a single processor. 4 MiB between AllocMem buffers take 106 us, and took 210 with a yield of 50 us.
 const DefaultYield = 2 * time.Millisecond
 
-// DefaultSlice is the shortest slice that Linux grants. A wait yields for at most one
-// slice. With the usual slice of 3 ms, 8 ranks on 2 processors took 27 ms for an allreduce of 8 B beside
-// four processes that compute, and 9.5 ms beside one; they take 4.4 and 1.2.
+// DefaultSlice is the shortest slice that Linux grants. A wait yields for at most one slice. With the usual slice of 3 ms, an allreduce of 8 B among 8
+// ranks on 2 processors took 27 ms beside four processes that compute and 9.5 ms beside one. With this slice it takes 4.4 and 1.2 ms.
 const DefaultSlice = 100 * time.Microsecond
 
-// Bell returns the engine's bell. A rank is woken by its RankBell only.
+// Bell returns the engine's bell. Only RankBell wakes a rank.
 func (e *Engine) Bell() *Bell { return &e.bell }
 
 // IsRank reports whether the engine is that of a rank (NewRank).
@@ -246,12 +232,11 @@ func (e *Engine) Add(s Source) {
 		e.fds = newFDPoller(&e.bell)
 	}
 	e.sources = append(e.sources, s)
-	e.bell.now.Ring() // a progress goroutine that is asleep has not armed s
+	e.bell.now.Ring() // A progress goroutine that is asleep has not armed s.
 	e.background.wake()
 }
 
-// Remove removes s. When it returns, s is no longer polled, and its descriptor is no
-// longer used.
+// Remove removes s. After its return, s is not polled and its descriptor is not used.
 func (e *Engine) Remove(s Source) {
 	e.Lock()
 	defer e.Unlock()
@@ -266,12 +251,11 @@ func (e *Engine) Remove(s Source) {
 	}
 }
 
-// Nudge is Bell.Ring for a source that has created work for itself. Lock held.
-// Cost while the progress goroutine is awake: one load.
+// Nudge is Bell.Ring for a source that has created work for itself. Lock held. It costs one load while the progress goroutine is awake.
 func (e *Engine) Nudge() { e.bell.now.Ring() }
 
-// Close ends the progress goroutine. No waits are left, and all sources have been removed.
-// The engines of ranks have been closed. Later waits return framework.ErrClosed.
+// Close ends the progress goroutine. The caller has ended all waits, removed all sources and closed the engines of ranks. Later waits return
+// framework.ErrClosed.
 func (e *Engine) Close() {
 	if e.rank != nil {
 		e.closeRank()
@@ -285,7 +269,7 @@ func (e *Engine) Close() {
 	e.fds = nil
 	e.Unlock()
 	if fds != nil {
-		fds.close() // without the lock, since its goroutine may be ringing
+		fds.close() // Without the lock, because its goroutine may be ringing.
 	}
 }
 
@@ -314,10 +298,9 @@ func (e *Engine) Progress() int {
 	return e.poll()
 }
 
-// PollBudget returns how often a caller may poll one source, at one load or two per poll,
-// before it releases the lock and waits. That takes some microseconds, in which no other
-// source is polled; less where ranks are oversubscribed. 0 if a wait polls already. The
-// caller stops early if the lock is Wanted. Lock held.
+// PollBudget returns the number of polls of one source, at one or two loads each, that a caller may make before it releases the lock and waits. These take
+// some microseconds, without a poll of other sources, and less while ranks are oversubscribed. It is 0 if a wait polls already. The caller stops early
+// if the lock is Wanted. Lock held.
 func (e *Engine) PollBudget() int {
 	if e.polling.isSet() {
 		return 0

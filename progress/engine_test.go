@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// box is a source that others put things into from outside, as through shared
-// memory: post makes it have something and rings.
+// box is a source with work from other goroutines, as through shared memory. post adds work and rings.
 type box struct {
 	e       *Engine
 	bell    RemoteBell
@@ -79,8 +78,8 @@ func asleep(e *Engine) {
 	}
 }
 
-// TestNoRingIsLost races rings with falling asleep: each one must end a wait.
-func TestNoRingIsLost(t *testing.T) {
+// Rings race with falling asleep. Each ring must end a wait.
+func TestBell_RingsRaceWithSleep_AllWake(t *testing.T) {
 	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	const rounds = 3000
 	next := make(chan struct{})
@@ -108,9 +107,8 @@ func TestNoRingIsLost(t *testing.T) {
 	}
 }
 
-// TestKeeperProgressesWhileNobodyWaits: something comes while the program
-// computes and no goroutine is in any call.
-func TestKeeperProgressesWhileNobodyWaits(t *testing.T) {
+// Work arrives while the program computes, and no goroutine is in a call.
+func TestProgressGoroutine_NoWait_MakesProgress(t *testing.T) {
 	b := newBox(t, Options{})
 	for range 20 {
 		asleep(b.e)
@@ -130,9 +128,9 @@ func TestKeeperProgressesWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestBlockedWaitersShareOneThread: 10,000 goroutines wait, and none holds a
+// TestWait_ManyBlocked_ShareOneThread: 10,000 goroutines wait, and none holds a
 // thread.
-func TestBlockedWaitersShareOneThread(t *testing.T) {
+func TestWait_ManyBlocked_ShareOneThread(t *testing.T) {
 	before := threads(t) // of other tests; the runtime keeps them
 	b := newBox(t, Options{})
 	const n = 10000
@@ -188,9 +186,8 @@ func threads(t *testing.T) int {
 	return 0
 }
 
-// TestIdleEngineDoesNotPoll: while a goroutine waits and nothing comes, nobody
-// polls.
-func TestIdleEngineDoesNotPoll(t *testing.T) {
+// No goroutine polls while a wait is parked and no work arrives.
+func TestWait_Idle_DoesNotPoll(t *testing.T) {
 	b := newBox(t, Options{})
 	var c Completion
 	b.e.Lock()
@@ -214,7 +211,7 @@ func TestIdleEngineDoesNotPoll(t *testing.T) {
 	}
 	asleep(b.e)
 	before := b.polls.Load()
-	time.Sleep(50 * time.Millisecond) // the time in which polls would be counted
+	time.Sleep(50 * time.Millisecond) // Polls would be counted during this time.
 	if polls := b.polls.Load() - before; polls > 2 {
 		t.Errorf("%d polls while everybody sleeps", polls)
 	}
@@ -224,7 +221,7 @@ func TestIdleEngineDoesNotPoll(t *testing.T) {
 	}
 }
 
-func TestEndedContextEndsTheWaitOnly(t *testing.T) {
+func TestWait_ContextEnds_CompletionStaysPending(t *testing.T) {
 	b := newBox(t, Options{})
 	cause := errors.New("enough")
 	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} { // parked, and active
@@ -259,9 +256,8 @@ func TestEndedContextEndsTheWaitOnly(t *testing.T) {
 	}
 }
 
-// TestPollerLetsOthersIn: a goroutine that polls for long must not keep others
-// from the lock.
-func TestPollerLetsOthersIn(t *testing.T) {
+// A goroutine that polls for a long time must not keep others from the lock.
+func TestWait_LongPolling_AdmitsLockWaiters(t *testing.T) {
 	b := newBox(t, Options{Spin: time.Hour})
 	var c Completion
 	b.waits = []*Completion{&c}
@@ -288,7 +284,7 @@ func TestPollerLetsOthersIn(t *testing.T) {
 	}
 }
 
-func TestSecondWaiterIsRefused(t *testing.T) {
+func TestWait_SecondWaiter_ReturnsErrBusy(t *testing.T) {
 	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	var c Completion
 	b.waits = []*Completion{&c}
@@ -320,7 +316,7 @@ func TestSecondWaiterIsRefused(t *testing.T) {
 	}
 }
 
-func TestWaitAnyWakesForEachOfThem(t *testing.T) {
+func TestWaitAny_EachCompletion_EndsWait(t *testing.T) {
 	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} {
 		b := newBox(t, Options{Spin: spin, Yield: time.Nanosecond})
 		for i := range 3 {
@@ -347,9 +343,8 @@ func TestWaitAnyWakesForEachOfThem(t *testing.T) {
 	}
 }
 
-// TestCloseReachesAProgressGoroutineThatIsAboutToSleep: the progress goroutine has decided to sleep, and
-// has not armed the bell yet, when the engine is closed and the bell is rung.
-func TestCloseReachesAProgressGoroutineThatIsAboutToSleep(t *testing.T) {
+// The progress goroutine has decided to sleep and has not armed the bell when the engine is closed and the bell is rung.
+func TestClose_BeforeBellIsArmed_EndsProgressGoroutine(t *testing.T) {
 	e := New(Options{})
 	e.Lock()
 	e.background.wake()
@@ -410,12 +405,12 @@ type wrapper struct{ Source }
 
 func (w wrapper) Unwrap() any { return w.Source }
 
-func TestReadableDescriptorEndsTheSleep(t *testing.T) {
+func TestDescriptor_Readable_EndsSleep(t *testing.T) {
 	t.Run("of a source", func(t *testing.T) { readable(t, func(p *pipe) Source { return p }) })
 	t.Run("of a wrapped source", func(t *testing.T) { readable(t, func(p *pipe) Source { return wrapper{p} }) })
 }
 
-// wakes lets e sleep, and writes into a pipe of its sources: that ends a wait.
+// wakes lets e sleep, and writes into a pipe of its sources, which ends a wait.
 func wakes(t *testing.T, e *Engine, p *pipe) {
 	t.Helper()
 	var c Completion
@@ -448,7 +443,7 @@ func readable(t *testing.T, source func(*pipe) Source) {
 	}
 }
 
-// clock is a source that nothing announces.
+// clock is a source that can only be polled.
 type clock struct {
 	e *Engine
 	n int
@@ -465,7 +460,7 @@ func (c *clock) Poll() int {
 	return 0
 }
 
-func TestSourceWithoutABellIsPolledWhileAllSleep(t *testing.T) {
+func TestPolledSource_AllSleep_IsPolled(t *testing.T) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
 	var done Completion
@@ -479,8 +474,8 @@ func TestSourceWithoutABellIsPolledWhileAllSleep(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheBellCanGoWhileTheProgressGoroutineSleepsThere: it is unmapped after.
-func TestMemoryOfTheBellCanGoWhileTheProgressGoroutineSleepsThere(t *testing.T) {
+// The memory is unmapped after the release.
+func TestBellShare_ReleasedDuringSleep_MemoryIsUnused(t *testing.T) {
 	e := New(Options{})
 	defer e.Close()
 	for range 20 {
@@ -496,13 +491,12 @@ func TestMemoryOfTheBellCanGoWhileTheProgressGoroutineSleepsThere(t *testing.T) 
 			t.Error("the progress goroutine still sleeps in memory that was taken back")
 		}
 		e.background.mu.Unlock()
-		release() // does nothing
+		release() // No effect.
 	}
 }
 
-// TestBellHasOnePlace: the second module that brings memory is told, and the first
-// one's peers can still ring.
-func TestBellHasOnePlace(t *testing.T) {
+// The second module that shares the bell gets an error. Peers of the first one can still ring.
+func TestBellShare_SecondModule_ReturnsError(t *testing.T) {
 	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	if _, err := b.e.Bell().Share(make([]byte, BellSize)); err == nil {
 		t.Fatal("the bell was given away twice")
@@ -517,9 +511,8 @@ func TestBellHasOnePlace(t *testing.T) {
 	}
 }
 
-// TestBellRingsUnderAnotherEnginesLock: two engines of one process whose sources
-// bring each other something would wait for each other.
-func TestBellRingsUnderAnotherEnginesLock(t *testing.T) {
+// Otherwise two engines of one process whose sources publish work for each other would deadlock.
+func TestBellRing_UnderAnotherEnginesLock_DoesNotBlock(t *testing.T) {
 	engines := [2]*Engine{New(Options{}), New(Options{})}
 	var wg sync.WaitGroup
 	for i, e := range engines {
@@ -553,9 +546,8 @@ type counted struct{ polls atomic.Int64 }
 func (c *counted) Poll() int               { c.polls.Add(1); return 0 }
 func (c *counted) Interval() time.Duration { return time.Millisecond }
 
-// TestSourceThatComesLateIsPolledWhileTheProgressGoroutineSleeps: the progress goroutine sleeps already, for
-// up to a second, and has not asked the new source how it is awaited.
-func TestSourceThatComesLateIsPolledWhileTheProgressGoroutineSleeps(t *testing.T) {
+// The progress goroutine may sleep for up to a second, and has not armed the new source.
+func TestAdd_ProgressGoroutineSleeps_SourceIsPolled(t *testing.T) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
 	asleep(e)

@@ -7,19 +7,17 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Env is what every module that the engine polls is opened with, whatever its
-// contract.
+// Env is the environment of a module that the engine polls, independent of its contract.
 type Env struct {
 	Identity bootstrap.Identity
 	Worlds   *framework.Worlds
-	Self     framework.Life // this process; its nonce proves to a peer whose memory or socket it met
-	// Node is equal in two processes if they are on one node: they see the same shared memory.
-	// It is compared with what others' cards say (framework.Card.OnNode); empty: not known.
+	Self     framework.Life // Incarnation of this process. Peers identify its memory and sockets by the nonce.
+	// Node is the id of the node, empty if unknown. Processes on one node have the same shared memory. Cards have the id of other processes
+	// (framework.Card.OnNode).
 	Node   string
 	Engine *Engine
 	Logger *slog.Logger
 }
 
-// Bell is the engine's: a module rings it from its own goroutines, and gives it
-// memory that other processes see if they bring it something.
+// Bell returns the engine's bell. A module rings it from its own goroutines, or shares it with processes that publish work for the module.
 func (e Env) Bell() *Bell { return e.Engine.Bell() }

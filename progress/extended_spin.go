@@ -6,8 +6,7 @@ package progress
 // longer until that has failed several times in succession, and then once in a while.
 
 const (
-	// extendedPolls is the number of further polls before the first yield. They take 4 us, and a switch to another thread and
-	// back takes 2 us.
+	// extendedPolls is the number of further polls before the first yield. They take 4 us. A switch to another thread and back takes 2 us.
 	extendedPolls = 128
 	// failuresToStop is the number of consecutive failures that end extended spinning.
 	failuresToStop = 8

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Numbers of the polls that complete a wait: the last one before the first yield without and with extended spinning, and one
-// after it.
+// Numbers of the polls that complete a wait. They are the last one before the first yield, without and with extended spinning, and one after it.
 const (
 	withoutExtension = pollsBeforeYield
 	withExtension    = pollsBeforeYield + extendedPolls

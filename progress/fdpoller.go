@@ -9,37 +9,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdPoller turns readable descriptors into rings of the engine's bell: one epoll
-// descriptor and one goroutine for all of them. A descriptor is watched only after arm,
-// and only until it was readable once, so that a rank that polls by itself causes no
-// wake-ups. While nobody sleeps for longer it is taken out: whoever sends to one of the
-// sockets behind it would pay for each packet that the system looks whether somebody
-// waits, some 350 cycles of the 4,200 that a small message takes through TCP.
+// fdPoller rings the engine's bell for readable descriptors. It has one epoll descriptor and one goroutine for all of them. A descriptor is watched after
+// arm until it is readable once, so that a rank that polls causes no wake-ups. It is removed from epoll when waits have polled for some time. Otherwise
+// every sender to one of its sockets would pay for a check of waiters by the system, 350 of the 4,200 cycles of a small message through TCP.
 //
-// The goroutine waits in Go's own network poller. A thread of its own, blocked in
-// epoll_wait, would keep the P it came with until sysmon takes that away, which may be
-// milliseconds after the start of a program: session and first communicator of two
-// ranks took 3.7 ms instead of 2.0.
+// The goroutine waits in Go's network poller. A thread blocked in epoll_wait would keep its P until sysmon takes it away, which may take milliseconds
+// at the start of a program. The session and the first communicator of two ranks took 3.7 ms with it, and take 2.0 without.
 type fdPoller struct {
 	bell  *Bell
-	epoll int      // -1: there is none
-	file  *os.File // of epoll
+	epoll int      // -1 if there is none.
+	file  *os.File // Of epoll.
 	done  chan struct{}
 
 	// Guarded by the engine's lock.
-	watched []int // descriptors that are in epoll
-	busy    int   // times that rest was called since arm
+	watched []int // Descriptors in epoll.
+	busy    int   // Calls of rest since arm.
 }
 
-// newFDPoller returns a poller. Where the system refuses one (no descriptors
-// left) its arm returns false, and the progress goroutine polls at an interval instead.
+// newFDPoller returns a poller. If the system has no descriptor left for it, arm returns false, and the progress goroutine polls at an interval.
 func newFDPoller(bell *Bell) *fdPoller {
 	p := &fdPoller{bell: bell, epoll: -1, done: make(chan struct{})}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return p
 	}
-	// Nonblocking, so that os.NewFile hands it to the network poller.
+	// Nonblocking, so that os.NewFile registers it with the network poller.
 	if err := unix.SetNonblock(ep, true); err != nil {
 		unix.Close(ep)
 		return p
@@ -47,7 +41,7 @@ func newFDPoller(bell *Bell) *fdPoller {
 	file := os.NewFile(uintptr(ep), "epoll")
 	conn, err := file.SyscallConn()
 	if err == nil {
-		err = file.SetReadDeadline(time.Time{}) // fails if the network poller does not watch it
+		err = file.SetReadDeadline(time.Time{}) // Fails if the network poller does not watch it.
 	}
 	if err != nil {
 		file.Close()
@@ -58,7 +52,7 @@ func newFDPoller(bell *Bell) *fdPoller {
 	return p
 }
 
-// run ends when the file is closed.
+// run returns when the file is closed.
 func (p *fdPoller) run(conn syscall.RawConn) {
 	defer close(p.done)
 	p.bell.e.label()
@@ -79,7 +73,7 @@ func (p *fdPoller) run(conn syscall.RawConn) {
 	})
 }
 
-// arm has the bell rung once when d is readable. It reports whether it will be.
+// arm makes the poller ring the bell once when d is readable. It returns false if that is not possible.
 func (p *fdPoller) arm(d Descriptor) bool {
 	p.busy = 0
 	fd := d.FD()
@@ -97,11 +91,11 @@ func (p *fdPoller) arm(d Descriptor) bool {
 	return true
 }
 
-// restAfter is the number of consecutive ticks of the progress goroutine in which another
-// goroutine polled: to put a descriptor in again takes longer than to arm one.
+// restAfter is the number of consecutive ticks with polls of another goroutine after which descriptors are removed. Adding a descriptor takes longer than
+// arming one.
 const restAfter = 2
 
-// rest says that somebody polls, so that nobody has to be woken.
+// rest records that another goroutine polls, so that no wake-up is needed.
 func (p *fdPoller) rest() {
 	if p.busy++; p.busy != restAfter {
 		return

@@ -9,7 +9,7 @@ import (
 // A thread that blocks in a system call holds its P until sysmon takes it away, which
 // delays everything else while a program starts. The progress goroutine needs one thread; the
 // descriptors share Go's network poller.
-func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
+func TestDescriptor_Waiting_NeedsNoThread(t *testing.T) {
 	const n = 32
 	asleep := func(descriptors bool) int {
 		for range n {
@@ -30,9 +30,8 @@ func TestWaitingForDescriptorsTakesNoThread(t *testing.T) {
 	}
 }
 
-// TestDescriptorWakesAgainAfterABusyTime, in which it is not watched: packets that come
-// then cost their senders nothing.
-func TestDescriptorWakesAgainAfterABusyTime(t *testing.T) {
+// During the busy time the descriptor is not watched, so that packets cost their senders nothing extra.
+func TestDescriptor_AfterBusyTime_WakesAgain(t *testing.T) {
 	e := New(Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	defer e.Close()
 	p := newPipe(t, e)

@@ -11,12 +11,10 @@ import (
 // GreetingSize is the length of a greeting in bytes.
 const GreetingSize = 28
 
-// Greet returns what this process says first to a peer on a new connection: who it is,
-// and that it has the peer's card, because the card holds the peer's nonce. Whoever can
-// listen can repeat it: over a network, a transport proves more.
+// Greet returns the first bytes of this process on a new connection to a peer. They identify the process, and prove that it has the peer's card, which
+// has the peer's nonce. A process that can read the connection can repeat them. Transports over a network need a stronger proof.
 //
-// In the order of the bytes, little-endian: u64 the peer's nonce, u64
-// framework.NamespaceHash of its own namespace, u64 its own nonce, u32 its rank.
+// The bytes are, little-endian, u64 nonce of the peer, u64 framework.NamespaceHash of the own namespace, u64 own nonce, u32 own rank.
 func (e Env) Greet(peer framework.Life) []byte {
 	le, own := binary.LittleEndian, e.Identity.Proc
 	b := le.AppendUint64(make([]byte, 0, GreetingSize), peer.Nonce)
@@ -25,20 +23,19 @@ func (e Env) Greet(peer framework.Life) []byte {
 	return le.AppendUint32(b, own.Rank)
 }
 
-// Greeted returns who has greeted this process. What b holds is a stranger's word; an
-// error says why the caller is refused, and may be shown to it.
+// Greeted returns the incarnation that has sent a greeting. b is untrusted. The error is the reason to refuse the caller, and may be sent to it.
 func (e Env) Greeted(b []byte) (framework.Life, error) {
 	le := binary.LittleEndian
 	if len(b) != GreetingSize {
-		return framework.Life{}, fmt.Errorf("a greeting of %d bytes, not %d", len(b), GreetingSize)
+		return framework.Life{}, fmt.Errorf("invalid greeting: %d bytes instead of %d", len(b), GreetingSize)
 	}
 	if le.Uint64(b) != e.Self.Nonce {
-		return framework.Life{}, errors.New("this is another process than the one of the card")
+		return framework.Life{}, errors.New("wrong process: its nonce is not that of the card")
 	}
 	world, known := e.Worlds.ByHash(le.Uint64(b[8:]))
 	nonce := le.Uint64(b[16:])
 	if !known || nonce == 0 {
-		return framework.Life{}, errors.New("no group has brought the caller's namespace here")
+		return framework.Life{}, errors.New("unknown namespace of the caller: no group has brought it here")
 	}
 	return framework.Life{ID: framework.MakeProcID(world, le.Uint32(b[24:])), Nonce: nonce}, nil
 }

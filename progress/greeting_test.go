@@ -15,7 +15,7 @@ func greeter(namespace string, rank uint32, nonce uint64) Env {
 	}
 }
 
-// FuzzGreeted: who does not know this life's nonce is nobody, whatever he says.
+// FuzzGreeted checks that a greeting without the nonce of this incarnation is refused.
 func FuzzGreeted(f *testing.F) {
 	me, peer := greeter("job", 1, 77), greeter("job", 2, 88)
 	if who, err := me.Greeted(peer.Greet(me.Self)); err != nil || who != peer.Self {

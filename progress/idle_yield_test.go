@@ -20,7 +20,7 @@ func (s *laterSource) Poll() int {
 	return 1
 }
 
-// TestWait_Oversubscribed_YieldsUnlessTheProcessorIsIdle: where the other ranks of a processor sleep, each yield costs as much
+// Where the other ranks of a processor sleep, each yield costs as much
 // as ten polls and helps none of them.
 func TestWait_Oversubscribed_YieldsUnlessTheProcessorIsIdle(t *testing.T) {
 	e := New(Options{Yield: time.Hour, NodeProcs: 3, Processors: 2})

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// laggard is a source whose peer looked at the bell before it was armed, and whose store is
-// seen only after the look that comes before sleep.
+// laggard is a source with a peer that has read the bell before it was armed. Its store becomes visible after the last poll before sleep.
 type laggard struct {
 	e     *Engine
 	wait  Completion
@@ -28,8 +27,8 @@ func (s *laggard) Poll() int {
 
 func (s *laggard) Lag() time.Duration { return time.Millisecond }
 
-// TestWhatTheLastLookMissedIsSeenSoon: nobody rings for it.
-func TestWhatTheLastLookMissedIsSeenSoon(t *testing.T) {
+// No bell is rung for the store.
+func TestLagging_LastPollMissesStore_IsPolledAgain(t *testing.T) {
 	e := New(Options{Spin: time.Microsecond, Yield: time.Microsecond})
 	defer e.Close()
 	s := &laggard{e: e}

@@ -11,10 +11,9 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// lock is the engine's lock. It is held for well under a microsecond, except by the
-// polling wait, which checks waiters after every poll. Its holder never blocks.
-// Therefore no goroutine sleeps for it, and releasing it is a plain store: half the cost
-// of a sync.Mutex, and no wait for earlier stores, twice per message.
+// lock is the engine's lock. It is held for well under a microsecond, except by the polling wait, which checks waiters after every poll. Its holder never
+// blocks. Goroutines therefore do not sleep for it, and a release is a plain store. That has half the cost of a sync.Mutex, and does not wait for
+// earlier stores.
 type lock struct {
 	state   uint32       // 1 while held.
 	waiters atomic.Int32 // Goroutines in lockSlow, and those that Go starts.
@@ -37,16 +36,15 @@ func (l *lock) TryLock() bool {
 // Unlock releases the lock.
 func (l *lock) Unlock() { cpu.Store32(&l.state, 0) }
 
-// Stages of lockSlow. A holder that runs is done in less than lockSpins pauses. A holder
-// without a processor needs one, so that waiters yield, and then sleep: a thousand
-// waiters must not use all processors.
+// Stages of lockSlow. A running holder releases the lock within lockSpins pauses. A holder without a processor needs one, so that waiters yield, and
+// then sleep. Otherwise a thousand waiters would use all processors.
 const (
 	lockSpins  = 64
 	lockYields = 64
 	lockSleep  = 20 * time.Microsecond
 )
 
-// lockSlow is not inlined, so that Lock is: 10 instructions for each.
+// lockSlow is not inlined, so that Lock can be. It has 10 instructions.
 //
 //go:noinline
 func (l *lock) lockSlow() {
@@ -55,8 +53,7 @@ func (l *lock) lockSlow() {
 	}
 }
 
-// lockUntil acquires the lock and returns true, or returns false after giveUp, which it
-// calls at intervals, has returned true.
+// lockUntil acquires the lock and returns true, or returns false after giveUp has returned true. It calls giveUp at intervals.
 func (l *lock) lockUntil(giveUp func() bool) bool {
 	l.waiters.Add(1)
 	defer l.waiters.Add(-1)
@@ -78,8 +75,7 @@ func (l *lock) lockUntil(giveUp func() bool) bool {
 	}
 }
 
-// Go runs f in a goroutine. A polling wait lets it start soon: with GOMAXPROCS=1 it would
-// not run before that wait parks.
+// Go runs f in a goroutine. A polling wait lets it start soon. With GOMAXPROCS=1 it would otherwise not run before that wait parks.
 func (l *lock) Go(f func()) {
 	l.waiters.Add(1)
 	go func() {
@@ -88,7 +84,7 @@ func (l *lock) Go(f func()) {
 	}()
 }
 
-// ObserveLimit is how long Observe waits.
+// ObserveLimit is the time limit of Observe.
 const ObserveLimit = 80 * time.Millisecond
 
 // Observe calls f, which only reads state, with the lock held. A transport may block in a

@@ -22,7 +22,7 @@ func (s *supply) Poll() int {
 	return 0
 }
 
-// TestStopPolling_TaskOfPollingWait_ReturnsItsTokens: the wait takes them again after the task.
+// The wait takes them again after the task.
 func TestStopPolling_TaskOfPollingWait_ReturnsItsTokens(t *testing.T) {
 	for name, wait := range map[string]func(e *Engine, c *Completion) error{
 		"rank": func(e *Engine, c *Completion) error {
@@ -77,7 +77,7 @@ func TestStopPolling_TaskOfPollingWait_ReturnsItsTokens(t *testing.T) {
 	}
 }
 
-// TestStopPolling_AnotherWaitTakesTheToken_BothFinish: the first wait parks after the task.
+// The first wait parks after the task.
 func TestStopPolling_AnotherWaitTakesTheToken_BothFinish(t *testing.T) {
 	process := newEngine(t, Options{Spin: time.Hour})
 	m := newMailbox(t, process)
@@ -112,7 +112,7 @@ func TestStopPolling_AnotherWaitTakesTheToken_BothFinish(t *testing.T) {
 	}
 }
 
-// TestMultiWait_Ends_ReturnsAllTokensBeforeTasks: a task of one engine may take long.
+// A task of one engine may take long.
 func TestMultiWait_Ends_ReturnsAllTokensBeforeTasks(t *testing.T) {
 	process := newEngine(t, Options{Spin: time.Hour})
 	ms := []*mailbox{newMailbox(t, process), newMailbox(t, process)}

@@ -9,10 +9,9 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-// MultiWait is a wait for completions of several engines: of several ranks, of ranks and
-// their process, or of several processes whose ranks are goroutines. It polls all of these
-// engines, and the processes' engines of ranks, and parks in all of them. Use NewMultiWait,
-// Add, one of WaitAny and WaitAll, and Remove. It holds the lock of one engine at a time.
+// MultiWait is a wait for completions of several engines. These are engines of ranks, of a process, or of several processes whose ranks are goroutines. It
+// polls all of them and the processes' engines of ranks, and parks in all of them. Use NewMultiWait, Add, either WaitAny or WaitAll, and Remove. It
+// holds the lock of one engine at a time.
 type MultiWait struct {
 	waiter  Waiter
 	missing atomic.Int64 // Completions that are still required, plus unstarted before the wait.
@@ -36,7 +35,7 @@ type multiEntry struct {
 
 type multiEngine struct {
 	*Engine
-	hasToken bool // Whether this wait has the engine's poll token.
+	hasToken bool // This wait has the engine's poll token.
 }
 
 // unstarted exceeds the number of completions in a wait, so that completions before the
@@ -57,7 +56,7 @@ func NewMultiWait() *MultiWait {
 func (m *MultiWait) Add(e *Engine, c *Completion) error {
 	switch {
 	case c.waiter == &m.waiter:
-		return nil // added before
+		return nil // It was added before.
 	case c.done:
 		m.countDown()
 	case c.waiter != nil:
@@ -184,7 +183,7 @@ func (m *MultiWait) yieldProcessor(p *pace) {
 	p.yieldProcessor()
 }
 
-// pacemaker returns the engine that decides on the pace: a rank's if there is one.
+// pacemaker returns the engine that determines the pace, which is a rank's if there is one.
 func (m *MultiWait) pacemaker() *Engine {
 	for _, x := range m.engines {
 		if x.rank != nil {
@@ -215,7 +214,7 @@ func (m *MultiWait) takeTokens() {
 	}
 }
 
-// poll polls the engines whose poll tokens the wait has.
+// poll polls the engines of the poll tokens that the wait has.
 func (m *MultiWait) poll() (n int) {
 	for i := range m.engines {
 		x := &m.engines[i]
@@ -255,7 +254,7 @@ func (m *MultiWait) returnTokens() {
 		x.hasToken = false
 		if x.rank != nil {
 			x.Lock()
-			x.Engine.poll() // what was published before the word was cleared
+			x.Engine.poll() // Work published before the word was cleared.
 			x.Release()
 		}
 	}
@@ -268,7 +267,7 @@ func (m *MultiWait) park(ctx context.Context) error {
 		if x.rank != nil {
 			x.Lock()
 			x.rank.word.addParked(1)
-			x.Engine.poll() // what was published before the wait was counted
+			x.Engine.poll() // Work published before the wait was counted.
 			x.Release()
 		} else {
 			x.Lock()

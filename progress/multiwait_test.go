@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// place is where a completion of a test is: in an engine, a rank's or a process's.
+// place is the engine of a completion in a test, which is a rank's or a process's.
 type place struct {
 	e *Engine
 	c Completion
@@ -111,7 +111,7 @@ func TestMultiWait_AnyOrder_ReturnsWhenEnoughAreDone(t *testing.T) {
 	}
 }
 
-// TestMultiWait_FiredByAllEnginesAtOnce_EndsOnce: the engines complete at the same time,
+// The engines complete at the same time,
 // without a common lock.
 func TestMultiWait_FiredByAllEnginesAtOnce_EndsOnce(t *testing.T) {
 	for _, all := range []bool{false, true} {
@@ -139,7 +139,7 @@ func TestMultiWait_FiredByAllEnginesAtOnce_EndsOnce(t *testing.T) {
 	}
 }
 
-// TestMultiWait_TwoWaitsInOppositeOrder_Finish: each wait polls what the other one needs.
+// Each wait polls what the other one needs.
 func TestMultiWait_TwoWaitsInOppositeOrder_Finish(t *testing.T) {
 	for _, procs := range []int{1, 2} {
 		withProcessors(t, procs, func(t *testing.T) {
@@ -191,7 +191,7 @@ func multiWait2(ctx context.Context, own *mailbox, c *Completion, other *mailbox
 	return m.WaitAny(ctx)
 }
 
-// TestMultiWait_PollsAllEngines: nothing announces the events of these sources.
+// Nothing announces the events of these sources.
 func TestMultiWait_PollsAllEngines(t *testing.T) {
 	engines := []*Engine{newEngine(t, Options{Spin: time.Hour}), newEngine(t, Options{Spin: time.Hour})}
 	var places []*place

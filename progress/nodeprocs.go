@@ -1,9 +1,8 @@
 package progress
 
-// The number of processes of the job that share the node changes while the job runs: processes
-// are added, and others end. The spinning of waits follows the number, as do the first choice of
-// a rendezvous protocol (pml/ob1) and the size of new rings (btl/shm). Goroutine ranks are not
-// counted, since at most GOMAXPROCS of them poll at a time (pollPermit).
+// The number of processes of the job on the node changes while the job runs, because processes are added and others end. The spinning of waits
+// follows the number, as do the initial rendezvous protocol (pml/ob1) and the size of new rings (btl/shm). Goroutine ranks are not counted, since at
+// most GOMAXPROCS of them poll at a time (pollPermit).
 
 // SetNodeProcs sets the number of processes that share the node, this one included. Waits follow
 // it after the next one that reads the clock. It never blocks, and needs no lock.

@@ -76,7 +76,7 @@ func TestSetNodeProcs_RisesAndFalls_LaterWaitsFollow(t *testing.T) {
 	}
 }
 
-// One stream is no further wait, because its process mostly waits for nothing beside it.
+// One stream does not count as a further wait, because its process mostly has no other wait at the same time.
 func TestSetStreams_OpenAndEnd_LaterWaitsFollow(t *testing.T) {
 	for _, isStream := range []bool{false, true} {
 		e := newEngine(t, Options{Yield: time.Hour, NodeProcs: 2, Processors: 4, IsStream: isStream})

@@ -15,14 +15,14 @@ type pace struct {
 	spin, yield time.Duration
 	ctx         context.Context
 	yieldAt     time.Time // Zero before the clock is read for the first time.
-	yielding    bool      // Whether a poll without events is followed by a yield.
-	neighbors   bool      // Whether yields are for other processes too.
+	yielding    bool      // A poll without events is followed by a yield.
+	neighbors   bool      // Yields are also for other processes.
 	perClock    int
 	clock       int // Polls until the clock is read.
 	moved       int // Events since the clock was read.
 }
 
-// newPace returns the pace of a wait whose first engine is e.
+// newPace returns the pace of a wait with e as its first engine.
 func newPace(ctx context.Context, e *Engine) pace {
 	p := pace{spin: e.process.longSpin, yield: e.yield, ctx: ctx, perClock: pollsPerClock, clock: pollsPerClock}
 	switch {
@@ -49,9 +49,8 @@ func (p *pace) yieldProcessor() {
 	}
 }
 
-// next is called after each poll, which found n events. It returns whether to stop: then
-// err is the cause of the context if that has ended, and nil if it is time to park, or if
-// the permit is not extended.
+// next is called after each poll, with its number of events. It returns true to stop polling. err is then the cause of an ended context, or nil if the wait
+// parks or its permit is not extended.
 func (p *pace) next(n int, permit *pollPermit) (stop bool, err error) {
 	p.moved += n
 	if p.clock--; p.clock > 0 {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// stutter has something in every second poll only, and completes what is waited for
-// when time is over. asleep counts polls for somebody who sleeps.
+// stutter is a source with an event in every second poll. It completes the wait at the end of its time. asleep counts polls on behalf of sleepers.
 type stutter struct {
 	e      *Engine
 	over   time.Time
@@ -25,10 +24,8 @@ func (s *stutter) Poll() int {
 	return s.polls % 2
 }
 
-// TestWaitThatMovesDoesNotSleep: the clock is looked at after an even number of
-// polls. What had moved in those before was forgotten, and large messages, of which
-// few polls say anything, were waited for asleep.
-func TestWaitThatMovesDoesNotSleep(t *testing.T) {
+// The clock is read after an even number of polls. Events of earlier polls must count, because few polls of a large message have events.
+func TestWait_SourceMakesProgress_DoesNotPark(t *testing.T) {
 	e := New(Options{Spin: time.Microsecond * 50, Yield: time.Microsecond * 50})
 	s := &stutter{e: e, over: time.Now().Add(50 * time.Millisecond), wait: new(Completion)}
 	e.Add(s)
@@ -44,7 +41,7 @@ func TestWaitThatMovesDoesNotSleep(t *testing.T) {
 	}
 }
 
-// housekeeper has something to do by itself, and never has anything for others.
+// housekeeper is a source without a descriptor that never has events.
 type housekeeper struct{}
 
 func (housekeeper) Poll() int          { return 0 }
@@ -55,9 +52,8 @@ type blind struct{ housekeeper }
 
 func (blind) Interval() time.Duration { return time.Millisecond }
 
-// TestHousekeepingCostsNoPatience: a closed communicator, for whose last messages
-// somebody looks now and then, had every wait keep its processor for 20 ms.
-func TestHousekeepingCostsNoPatience(t *testing.T) {
+// A closed communicator is polled for its last messages. It must not extend the yielding of every wait to 20 ms.
+func TestWait_SourceWithoutDescriptor_KeepsPatience(t *testing.T) {
 	b := newBox(t, Options{})
 	add := func(s Source) time.Duration {
 		b.e.Add(s)
@@ -74,8 +70,8 @@ func TestHousekeepingCostsNoPatience(t *testing.T) {
 	}
 }
 
-// TestTimedSourceIsPolledWhileAllSleep: nobody rings for it.
-func TestTimedSourceIsPolledWhileAllSleep(t *testing.T) {
+// No bell is rung for it.
+func TestTimedSource_AllSleep_IsPolled(t *testing.T) {
 	b := newBox(t, Options{Spin: time.Nanosecond, Yield: time.Nanosecond})
 	s := &late{e: b.e}
 	b.e.Add(s)
@@ -87,7 +83,7 @@ func TestTimedSourceIsPolledWhileAllSleep(t *testing.T) {
 	}
 }
 
-// late completes what is waited for when it has been polled for sleepers.
+// late completes the wait after a poll on behalf of sleepers.
 type late struct {
 	e     *Engine
 	polls int
@@ -106,7 +102,7 @@ func (s *late) Poll() int {
 	return 0
 }
 
-// teller tells of its polls, and never has anything.
+// teller reports its polls, and has no events.
 type teller struct {
 	polls int
 	then  func(polls int)
@@ -118,8 +114,7 @@ func (s *teller) Poll() int {
 	return 0
 }
 
-// TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding, and seldom: each look delays the one that is
-// waited for, and what nobody waits for must go on all the same.
+// Other sources are polled seldom, because each such poll delays the source that is waited for. Their work must still progress.
 func TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding(t *testing.T) {
 	e := New(Options{Spin: OversubscribedSpin, Yield: time.Minute})
 	defer e.Close()

@@ -27,12 +27,12 @@ const longestSleep = time.Second
 // A wake-up (a wait has parked) or a tick without polls moves it from watching to
 // armed, and a ring moves it back.
 type progressGoroutine struct {
-	wakeups chan struct{} // capacity 1
+	wakeups chan struct{} // Has capacity 1.
 	quit    chan struct{}
 	done    chan struct{}
 
 	mu     sync.Mutex
-	asleep doorbell.Bell // Bell on which it sleeps; the zero Bell while it is awake.
+	asleep doorbell.Bell // Bell that it sleeps on. The zero Bell while it is awake.
 	woken  sync.Cond     // With mu; signaled when asleep is cleared.
 }
 
@@ -115,7 +115,7 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 		return false
 	}
 	bell := e.bell.now
-	if !bell.Armed() { // otherwise the last sleep ended without a ring
+	if !bell.Armed() { // Otherwise the last sleep ended without a ring.
 		e.armed = time.Now()
 	}
 	ticket := bell.Arm()

@@ -9,8 +9,7 @@ import (
 	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
-// Goroutines as ranks: each rank has an engine with its own lock, completions and sources,
-// and without a progress goroutine and a doorbell.
+// Ranks that are goroutines have an engine each, with its own lock, completions and sources, and without a progress goroutine and a doorbell.
 //
 // # Locks
 //
@@ -20,7 +19,7 @@ import (
 //
 // # Delivery
 //
-// A goroutine that has something for a rank
+// A goroutine that publishes work for a rank
 //
 //  1. publishes it, by an operation of sync/atomic, where the rank's sources find it;
 //  2. then loads the rank's PollWord;
@@ -28,33 +27,27 @@ import (
 //     the rank's lock, which completes requests and wakes the goroutines that wait for
 //     them.
 //
-// A wait that polls for the rank sets the word before its first poll. When it stops, it
-// clears the word and then polls once more. These operations are sequentially consistent:
-// either the delivering goroutine finds the word cleared, or the last poll finds what was
-// published. While a wait polls, other waits of the rank may be parked; the polling wait
-// completes and wakes them too. Between the last poll and parking there is no gap, since
-// Deliver needs the lock.
+// A wait that polls for the rank sets the word before its first poll. When it stops, it clears the word and then polls once more. These operations are
+// sequentially consistent, so that either the publishing goroutine finds the word cleared, or the last poll finds the published work. While a wait
+// polls, other waits of the rank may be parked. The polling wait completes and wakes them, too. Between the last poll and parking there is no gap,
+// since Deliver needs the lock.
 //
 // Engine.Deliver is steps 2 and 3. A goroutine that holds the rank's lock already may
 // complete requests directly, for example the upcall of a PML below that holds the
 // process's lock. It then releases the rank's lock by Release or ReleaseUnder.
 
-// PollWord is the word in which waits of a rank publish that one of them polls. It lies in
-// its owner's memory, beside the data that senders write, so that they need no further
-// cache line.
+// PollWord is the word of a rank with its polling and parked waits. It is in its owner's memory, next to the data that senders write, so that they need
+// no further cache line.
 type PollWord struct {
 	polled atomic.Uint32
 	parked atomic.Uint32 // Waits of the rank that are parked, or about to be, and background operations.
 }
 
-// Polled reports whether a wait polls for the rank. If so, it finds what has been
-// published before the call.
+// Polled reports whether a wait polls for the rank. That wait finds the work published before the call.
 func (w *PollWord) Polled() bool { return w.polled.Load() != 0 }
 
-// HasParked reports whether waits of the rank are parked, or operations in the background
-// (Engine.AddBackground). A goroutine whose only reason to
-// deliver is a wait need not deliver otherwise: the rank's sources are polled after a wait
-// has been counted and before it parks.
+// HasParked reports whether waits of the rank are parked, or operations are in the background (Engine.AddBackground). If not, a goroutine need not deliver
+// for their sake, because the rank's sources are polled after a wait has been counted and before it parks.
 func (w *PollWord) HasParked() bool { return w.parked.Load() != 0 }
 
 func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
@@ -62,8 +55,8 @@ func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
 // rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
 type rank struct {
 	word   *PollWord
-	remote bool // Whether the last active wait was ended by a poll of the process's engine.
-	// hasProcessToken is whether the polling wait has the poll token of the process's engine.
+	remote bool // The last active wait was ended by a poll of the process's engine.
+	// hasProcessToken is set while the polling wait has the poll token of the process's engine.
 	hasProcessToken bool
 	tasks           taskQueue
 
@@ -73,10 +66,8 @@ type rank struct {
 	nextQueued *rank
 }
 
-// NewRank makes the engine of one rank of the process. s is its first source, which
-// obtains what other goroutines publish, and w the rank's word. Close ends it; no waits
-// are left then. Sources may be added. They are polled by waits, by Progress and by
-// Deliver only, and their optional abilities (Descriptor, Polled, Timed, Lagging) have no
+// NewRank returns the engine of one rank of the process. s is its first source, which receives the work of other goroutines, and w the rank's word. Close
+// ends it after all waits. Waits, Progress and Deliver poll its sources. Optional interfaces of sources (Descriptor, Polled, Timed, Lagging) have no
 // effect, nor have Nudge and Bell.Ring of a rank's engine.
 func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 	both := &struct {
@@ -95,7 +86,7 @@ func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 	return r
 }
 
-// neverArmed is the Bell of ranks, which sleepers do not use: see RankBell.
+// neverArmed is the Bell of all ranks. Sleepers do not use it, see RankBell.
 var neverArmed = doorbell.New()
 
 func (e *Engine) closeRank() {
@@ -105,8 +96,8 @@ func (e *Engine) closeRank() {
 	e.Unlock()
 }
 
-// Deliver makes sure that what has been published for the rank is obtained soon: by the
-// wait that polls for the rank, or else by this call. The caller holds no engine's lock.
+// Deliver ensures that work published for the rank is processed soon, by the wait that polls for the rank, or else by this call. The caller holds no
+// engine's lock.
 func (e *Engine) Deliver() {
 	if !e.rank.word.Polled() {
 		e.Lock()
@@ -127,9 +118,9 @@ func (e *Engine) DeliverUnder() {
 // At most GOMAXPROCS waits of ranks poll at a time. While there are at most as many ranks,
 // that needs no count, since one wait at a time polls for a rank.
 var (
-	openRanks  atomic.Int32 // in this operating-system process
-	processors atomic.Int32 // GOMAXPROCS, which takes a lock of the runtime to read
-	permits    atomic.Int32 // in use by waits that began with more ranks than processors
+	openRanks  atomic.Int32 // In this operating-system process.
+	processors atomic.Int32 // GOMAXPROCS. Reading it takes a lock of the runtime.
+	permits    atomic.Int32 // Held by waits that began with more ranks than processors.
 )
 
 func updateProcessors() {
@@ -143,8 +134,8 @@ func ranksOversubscribed() bool { return openRanks.Load() > processors.Load() }
 // pollPermit is the permission of a wait to poll.
 type pollPermit struct{ counted bool }
 
-// acquire reports whether the wait may poll. It may be called again while the wait polls:
-// then more ranks may have been opened, and false means that the wait must stop.
+// acquire reports whether the wait may poll. A polling wait calls it again, because more ranks may have been opened. false means that the wait must
+// stop polling.
 func (p *pollPermit) acquire() bool {
 	if p.counted || !ranksOversubscribed() {
 		return true
@@ -185,7 +176,7 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 			n += first.Poll()
 		}
 		e.runTasks(e)
-		if e.polls != session || !e.polling.isSet() { // a long task has returned the tokens
+		if e.polls != session || !e.polling.isSet() { // A long task has returned the tokens.
 			if *done || e.polling.isSet() {
 				permit.release()
 				return nil
@@ -247,7 +238,7 @@ func (e *Engine) stopPollingRank() {
 		e.stopPollingProcess()
 	}
 	e.clearPollingRank()
-	e.poll() // what was published before the word was cleared
+	e.poll() // Work published before the word was cleared.
 	e.runTasks(nil)
 }
 
@@ -284,11 +275,9 @@ func (e *Engine) pollProcess() (n int) {
 	return n
 }
 
-// stopPollingProcess returns the poll token of the process's engine. If only ranks are
-// parked, the progress goroutine is not woken: the next wait of a rank polls for them, or
-// the progress goroutine after its tick. Otherwise it would be woken after each message
-// where ranks are oversubscribed. A wait that parks wakes it. The rank's lock is held, and
-// released meanwhile.
+// stopPollingProcess returns the poll token of the process's engine. It does not wake the progress goroutine if only ranks are parked, because that would
+// be a wake-up for each message while ranks are oversubscribed. The next wait of a rank polls for them, or the progress goroutine after its tick. A wait
+// that parks wakes it. The rank's lock is held, and released meanwhile.
 func (e *Engine) stopPollingProcess() {
 	p := e.process
 	e.Unlock()

@@ -138,8 +138,7 @@ func TestDeliver_WaitPolls_IsLeftToItsLastPoll(t *testing.T) {
 	}
 }
 
-// lateSender publishes right after each poll, as long as a wait polls: then it leaves the
-// rest to that wait.
+// lateSender publishes after each poll while a wait polls, and leaves the delivery to that wait.
 type lateSender struct{ m *mailbox }
 
 func (s lateSender) Poll() int {
@@ -186,7 +185,7 @@ func TestDeliver_RankParked_WakesIt(t *testing.T) {
 	untilParked(m.e.process, 0)
 }
 
-// TestRankWait_OneOfTwoPolls_WakesTheOther: one wait of a rank polls. It completes another
+// One wait of a rank polls. It completes another
 // goroutine's request, which is parked.
 func TestRankWait_OneOfTwoPolls_WakesTheOther(t *testing.T) {
 	m := newMailbox(t, newEngine(t, Options{Spin: time.Hour}))
@@ -347,7 +346,7 @@ func TestRankWait_PublishedWhileItParks_IsNotLost(t *testing.T) {
 	}
 }
 
-// TestRanks_TenThousandBlocked_NeedFewThreads: they need no processor either, since no
+// They need no processor either, since no
 // source is polled.
 func TestRanks_TenThousandBlocked_NeedFewThreads(t *testing.T) {
 	before := threads(t)
@@ -385,8 +384,7 @@ func TestRanks_TenThousandBlocked_NeedFewThreads(t *testing.T) {
 	wg.Wait()
 }
 
-// network is a source of the process's engine: it delivers tokens to ranks, as a PML below
-// delivers messages of other processes.
+// network is a source of the process's engine that delivers tokens to ranks, like a PML below that delivers messages of other processes.
 type network struct {
 	box
 	to []*mailbox
@@ -403,7 +401,7 @@ func (s *network) Poll() (n int) {
 	return n
 }
 
-// TestRanks_MessagesOfOtherProcesses_ReachParkedAndPollingRanks: the process's engine is
+// The process's engine is
 // polled by one of the ranks' waits, or by the progress goroutine.
 func TestRanks_MessagesOfOtherProcesses_ReachParkedAndPollingRanks(t *testing.T) {
 	for _, opt := range []Options{impatient, {}, {Spin: time.Hour}} {
@@ -484,7 +482,7 @@ func TestRanks_EachWaitsForOthers_AllFinish(t *testing.T) {
 	}
 }
 
-// BenchmarkRanks_Ring passes one token around a ring of ranks: ns per hop.
+// BenchmarkRanks_Ring passes one token around a ring of ranks. The result is the time per rank.
 func BenchmarkRanks_Ring(b *testing.B) {
 	for _, n := range []int{2, 100, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -512,8 +510,7 @@ func BenchmarkRanks_Ring(b *testing.B) {
 	}
 }
 
-// TestPark_WaitOfRank_IsCountedAndPollsOnceMore is the promise of PollWord.HasParked: a goroutine
-// that publishes after the count delivers, and what was published before is found.
+// This is the contract of PollWord.HasParked. A goroutine that publishes after the count delivers, and work published before is found.
 func TestPark_WaitOfRank_IsCountedAndPollsOnceMore(t *testing.T) {
 	process := newEngine(t, impatient)
 	m := newMailbox(t, process)

@@ -7,10 +7,9 @@ import (
 	"github.com/ferrympi/ferry/internal/doorbell"
 )
 
-// A goroutine that changes memory for which other ranks wait rings their bells. It may hold
-// its own rank's lock, under which no other rank's lock may be acquired. Therefore Ring only
-// queues the rank, and goroutines of the process deliver to queued ranks when they hold no
-// rank's lock: in Release, Flush, and all waits of ranks.
+// A goroutine that changes memory that other ranks wait for rings their bells. It may hold the lock of its own rank, under which no other rank's lock may
+// be acquired. Ring therefore only queues the rank. Goroutines of the process deliver to queued ranks when they hold no rank's lock, in Release, Flush,
+// and all waits of ranks.
 
 // RankBell returns the bell of a rank's engine. Ring delivers to the rank if waits are parked,
 // or operations are in the background, and no wait polls. It may be called with or without the lock of one
@@ -20,12 +19,11 @@ func (e *Engine) RankBell() RemoteBell {
 	return RemoteBell{bell: doorbell.Watch(&e.rank.word.parked), rank: e}
 }
 
-// AddBackground changes the number of pending operations of a rank that advance without a
-// wait, when its bell is rung. After an increase the sources are polled before the lock is
-// released: what was published before is not rung for. Lock held.
+// AddBackground changes the number of pending operations of a rank that advance without a wait when its bell is rung. After an increase the caller polls
+// the sources before it releases the lock, because no bell is rung for earlier work. Lock held.
 func (e *Engine) AddBackground(n int) { e.rank.word.addParked(n) }
 
-// rings contains the ranks of a process that are to be delivered to.
+// rings is the queue of the ranks of a process that are due for delivery.
 type rings struct{ first atomic.Pointer[rank] }
 
 // ringRank queues the rank unless it is queued already. In that case it is polled after this
@@ -45,8 +43,8 @@ func (e *Engine) ringRank() {
 	}
 }
 
-// Flush delivers to the ranks whose bells were rung. The caller holds no engine's lock. Cost
-// for none, and for the engine of a process: a load.
+// Flush delivers to the ranks whose bells were rung. The caller holds no engine's lock. Without such ranks, and for the engine of a process, it costs one
+// load.
 func (e *Engine) Flush() {
 	if e.rank != nil && e.process.rings.first.Load() != nil {
 		e.process.deliverRung(false)
@@ -56,8 +54,8 @@ func (e *Engine) Flush() {
 // executions are for goroutines that deliver to rung ranks.
 var executions = sync.Pool{New: func() any { return new(Tasks) }}
 
-// deliverRung delivers to the queued ranks, and runs the tasks that come up in them. The
-// bells that are rung meanwhile are included. The caller holds no rank's lock.
+// deliverRung delivers to the queued ranks, including those that are rung during the call, and runs the tasks that this causes. The caller holds no
+// rank's lock.
 func (e *Engine) deliverRung(processLocked bool) {
 	t := executions.Get().(*Tasks)
 	t.processLocked = processLocked

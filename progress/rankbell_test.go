@@ -74,7 +74,7 @@ func TestRankBell_OperationInBackground_IsDelivered(t *testing.T) {
 	computing.e.Release()
 }
 
-// TestRankBell_EachRankRingsTheNext_RunsInOneExecution: a chain as long as the ranks of a large
+// A chain as long as the ranks of a large
 // process, with the stack of one delivery.
 func TestRankBell_EachRankRingsTheNext_RunsInOneExecution(t *testing.T) {
 	const n = 10000
@@ -103,7 +103,7 @@ func TestRankBell_EachRankRingsTheNext_RunsInOneExecution(t *testing.T) {
 	}
 }
 
-// TestRankBell_RanksTakeTurns_NoWakeUpIsLost: each rank waits for a token of the one before, and
+// Each rank waits for a token of the one before, and
 // parks at once.
 func TestRankBell_RanksTakeTurns_NoWakeUpIsLost(t *testing.T) {
 	const ranks, rounds = 5, 2000

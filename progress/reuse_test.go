@@ -7,10 +7,8 @@ import (
 	"testing"
 )
 
-// TestReusedCompletionHasNoOldWaiter: of two goroutines that wait for one
-// request, one takes it and uses it again before the other has woken up. The
-// new wait is nobody else's business.
-func TestReusedCompletionHasNoOldWaiter(t *testing.T) {
+// One of two goroutines that wait for a request takes and reuses it before the other has run. The new wait must not concern the other one.
+func TestCompletion_ReusedBeforeWaiterRuns_HasNewWaiter(t *testing.T) {
 	e := New(Options{})
 	defer e.Close()
 	var c Completion

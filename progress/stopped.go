@@ -12,17 +12,14 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A panic under the lock leaves it held: from a hook, from a component, from ferry itself.
-// The program's deferred calls would then wait for the lock forever, and Go does not print
-// a panic before the deferred calls have returned. Releasing the lock by a deferred call
-// takes 16 instructions in each send and receive, 4.6 % of a small message. Therefore a
-// goroutine that has waited long for the lock searches stacks for such a panic, and stops
-// the engine if it finds one.
+// A panic under the lock, from a hook, a component or ferry itself, leaves the lock held. Deferred calls of the program would then wait for the lock
+// without end, and Go prints a panic only after the deferred calls have returned. Releasing the lock by a deferred call takes 16 instructions in each
+// send and receive, 4.6 % of a small message. A goroutine that has waited long for the lock therefore searches stacks for such a panic, and stops the
+// engine if it finds one.
 
-// StoppedError is the value with which Lock panics if a panic has stopped the engine. It
-// wraps framework.ErrClosed.
+// StoppedError is the panic value of Lock after a panic has stopped the engine. It wraps framework.ErrClosed.
 type StoppedError struct {
-	stack string // Of the goroutine that panicked; empty if it is the caller's.
+	stack string // Of the goroutine that panicked. Empty if it is the caller's.
 }
 
 func (e *StoppedError) Error() string {
@@ -49,14 +46,13 @@ func (e *Engine) Check() error {
 	return nil
 }
 
-// The number of sleeps in lockUntil after which stacks are searched. A sleep takes 70 us.
+// Numbers of sleeps in lockUntil after which stacks are searched. A sleep takes 70 us.
 const (
 	sleepsPerOwnStack = 128  // The caller's stack.
 	sleepsPerStacks   = 1024 // All stacks, which stops the program for a moment.
 )
 
-// originalFirst is how long other goroutines wait before they panic, so that the program
-// ends by the original panic.
+// originalFirst is the time that other goroutines wait before they panic, so that the program ends with the original panic.
 const originalFirst = 300 * time.Millisecond
 
 // searching is set while a goroutine searches all stacks.
@@ -90,8 +86,7 @@ func (l *lock) raise() {
 // modulePrefix begins the names of all functions of ferry.
 var modulePrefix = strings.TrimSuffix(reflect.TypeFor[Engine]().PkgPath(), "progress")
 
-// lockHolders are the folders of ferry whose functions hold the lock while they call
-// others. Package mpi calls functions of the program without it.
+// lockHolders are the folders of ferry with functions that hold the lock during calls. Package mpi calls functions of the program without it.
 var lockHolders = []string{"assembly", "btl", "match", "mtl", "pml", "progress"}
 
 // holdsLock reports whether a function may be called under the lock, or call others under it.

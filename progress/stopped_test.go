@@ -131,7 +131,7 @@ func TestStopped_PanicUnderTheLock_EndsTheProgram(t *testing.T) {
 	}
 }
 
-// TestStopped_PanicOfTheProgram_StopsNoEngine: a function that ferry calls without the lock
+// A function that ferry calls without the lock
 // may panic or end its goroutine, and its deferred calls may wait long for a lock.
 func TestStopped_PanicOfTheProgram_StopsNoEngine(t *testing.T) {
 	for function, holds := range map[string]bool{
@@ -158,7 +158,7 @@ func TestStopped_PanicOfTheProgram_StopsNoEngine(t *testing.T) {
 	}
 }
 
-// TestLock_ShortWait_SearchesNoStacks: a search of all stacks stops the program, and allocates 2 MiB.
+// A search of all stacks stops the program, and allocates 2 MiB.
 func TestLock_ShortWait_SearchesNoStacks(t *testing.T) {
 	var l lock
 	l.Lock()

@@ -1,14 +1,11 @@
 package progress
 
-// A Task is work that came up under the lock of a rank and needs another lock: that of the
-// process's engine (a send through the PML below, the transfer of a matched RTS), or that
-// of another rank (the completion of its send, the delivery of a message to it).
+// A Task is work for a rank that needs another lock. It may be that of the process's engine (a send through the PML below, the transfer of a matched RTS),
+// or that of another rank (the completion of its send, the delivery of a message to it).
 type Task interface {
-	// Run does the work. The caller holds no rank's lock. Run may acquire one at a time,
-	// and the lock of the process's engine by t.LockProcess. It neither waits nor blocks.
-	// Work that takes long is divided into several tasks. The first one takes some tens of
-	// microseconds, and calls t.StopPolling if others follow. If t.HoldsProcess, such work is
-	// left to another goroutine.
+	// Run does the work. The caller holds no rank's lock. Run may acquire one at a time, and the lock of the process's engine by
+	// t.LockProcess. It does not wait or block. Long work is divided into several tasks. The first one takes some tens of microseconds, and
+	// calls t.StopPolling if others follow. If t.HoldsProcess, another goroutine does such work.
 	Run(t *Tasks)
 }
 
@@ -16,17 +13,16 @@ type Task interface {
 type taskQueue struct {
 	tasks   []Task // In the order of Defer.
 	spare   []Task // Memory for tasks while they run.
-	running bool   // Whether a goroutine runs the tasks; it also runs those added meanwhile.
+	running bool   // A goroutine runs the tasks, including those added meanwhile.
 	run     Tasks  // Belongs to the goroutine that has set running and began with this rank.
 }
 
-// Tasks is one goroutine's execution of tasks. Tasks of one rank run in the order in which
-// they were deferred, one at a time. Tasks that a task causes in other ranks run later, not
-// within it, so that the stack stays small however many ranks are involved.
+// Tasks is one goroutine's execution of tasks. Tasks of one rank run one at a time, in the order of Defer. Tasks that a task causes in other ranks run
+// after it, so that the depth of the stack does not depend on the number of ranks.
 type Tasks struct {
-	processLocked bool      // Whether the goroutine held the process's lock at the beginning.
-	wait          poller    // The wait that runs the tasks, while it has poll tokens; otherwise nil.
-	ranks         []*Engine // Ranks whose tasks this goroutine runs, the first one last.
+	processLocked bool      // The goroutine held the process's lock at the beginning.
+	wait          poller    // The wait that runs the tasks while it has poll tokens, otherwise nil.
+	ranks         []*Engine // Ranks with tasks that this goroutine runs, the first one last.
 }
 
 // A poller is a wait that has poll tokens.
@@ -35,14 +31,12 @@ type poller interface {
 	returnTokens()
 }
 
-// Defer queues a task. It runs after the rank's lock has been released by a wait, by
-// Progress, by Deliver or by Release, but not by Unlock: a goroutine under whose lock
-// tasks may have been deferred calls Release. Lock held.
+// Defer queues a task. It runs after a wait, Progress, Deliver or Release has released the rank's lock. Unlock does not run it. A goroutine under whose
+// lock tasks may have been deferred therefore calls Release. Lock held.
 func (e *Engine) Defer(t Task) { e.rank.tasks.tasks = append(e.rank.tasks.tasks, t) }
 
-// Release is Unlock, followed by the execution of the deferred tasks unless another
-// goroutine is executing them, and by the delivery to rung ranks (RankBell). The caller holds no other engine's lock. For a process's
-// engine it is Unlock.
+// Release is Unlock, followed by the deferred tasks, unless another goroutine runs them, and by the delivery to rung ranks (RankBell). The caller holds no
+// other engine's lock. For a process's engine it is Unlock.
 func (e *Engine) Release() { e.release(false, nil) }
 
 // ReleaseUnder is Release for a caller that holds the lock of the process's engine.
@@ -124,7 +118,7 @@ func (t *Tasks) Deliver(e *Engine) {
 	}
 }
 
-// Release is Engine.Release for tasks: the deferred tasks of e run after this one.
+// Release is Engine.Release for tasks. The deferred tasks of e run after this one.
 func (t *Tasks) Release(e *Engine) {
 	if e.rank.tasks.take() {
 		t.ranks = append(t.ranks, e)

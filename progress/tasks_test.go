@@ -36,7 +36,7 @@ func TestTasks_DeferredUnderTheLock_RunAfterReleaseInOrder(t *testing.T) {
 	}
 }
 
-// TestTasks_DeferredByAPoll_RunInEachCall: whatever polls a rank also runs its tasks.
+// Whatever polls a rank also runs its tasks.
 func TestTasks_DeferredByAPoll_RunInEachCall(t *testing.T) {
 	process := newEngine(t, impatient)
 	m := newMailbox(t, process)
@@ -67,7 +67,7 @@ func TestTasks_DeferredByAPoll_RunInEachCall(t *testing.T) {
 	}
 }
 
-// TestTasks_DeferredBeforeAWaitParks_Run: a send that was started under the lock is not
+// A send that was started under the lock is not
 // forgotten by a wait that may not poll.
 func TestTasks_DeferredBeforeAWaitParks_Run(t *testing.T) {
 	for _, polled := range []bool{false, true} { // whether another wait polls for the rank
@@ -98,7 +98,7 @@ func TestTasks_DeferredBeforeAWaitParks_Run(t *testing.T) {
 	}
 }
 
-// TestTasks_ChainOfRanks_NeedsNoStackPerRank: each rank's task delivers to the next rank.
+// Each rank's task delivers to the next rank.
 func TestTasks_ChainOfRanks_NeedsNoStackPerRank(t *testing.T) {
 	process := newEngine(t, Options{})
 	const n = 1000
@@ -154,7 +154,7 @@ func TestTasks_UnderTheProcessesLock_DoNotAcquireItAgain(t *testing.T) {
 	}
 }
 
-// TestTasks_ManyGoroutines_RunEachOnceAndInOrder: several goroutines release a rank at the
+// Several goroutines release a rank at the
 // same time; its tasks run one at a time.
 func TestTasks_ManyGoroutines_RunEachOnceAndInOrder(t *testing.T) {
 	process := newEngine(t, Options{})

@@ -7,25 +7,23 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A Completion is an event for which one goroutine at a time can wait. It is embedded in
-// a request. Guarded by the engine's lock.
+// A Completion is an event that one goroutine at a time can wait for. Requests embed it. Guarded by the engine's lock.
 type Completion struct {
 	done   bool
-	waited bool    // Whether a wait polls or is parked for it; not reset when it is done.
-	waiter *Waiter // Waiter to wake; nil while none is parked.
+	waited bool    // A wait polls or is parked for it. Not reset by Complete.
+	waiter *Waiter // Waiter to wake, nil while none is parked.
 }
 
 // Done reports whether the completion was completed. Lock held.
 func (c *Completion) Done() bool { return c.done }
 
-// Set makes c done from the start. Lock held; no wait is pending.
+// Set makes c done at the beginning. Lock held. No wait is pending.
 func (c *Completion) Set() { c.done = true }
 
-// Reset makes c pending. Lock held; no wait is pending.
+// Reset makes c pending. Lock held. No wait is pending.
 func (c *Completion) Reset() { c.done, c.waited = false, false }
 
-// Clear makes c pending again, also if it was completed while a goroutine waits for it. A wait may return before c is
-// done then. Lock held.
+// Clear makes c pending again, even if it was completed during a wait. The wait may then return although c is pending. Lock held.
 func (c *Completion) Clear() { c.done = false }
 
 // Waited reports whether a goroutine waits for c, which is pending. Lock held.
@@ -51,11 +49,10 @@ func (c *Completion) wake(e *Engine) {
 
 // A Waiter is one goroutine's wait, possibly for several completions.
 type Waiter struct {
-	// fired and parked are guarded by the lock of the only engine of the wait, and unused
-	// if it has several.
+	// fired and parked are guarded by the lock of the wait's engine. They are unused if the wait has several engines.
 	fired  bool
 	parked bool
-	wake   chan struct{} // capacity 1
+	wake   chan struct{} // Has capacity 1.
 	multi  *MultiWait    // nil if all completions have the same engine.
 }
 
@@ -72,13 +69,11 @@ func (w *Waiter) fire(e *Engine) {
 	}
 }
 
-// ErrBusy is returned to the second of two goroutines that wait for the same completion
-// at the same time.
-var ErrBusy = errors.New("somebody else waits for this request already")
+// ErrBusy is returned to the second of two goroutines that wait for the same completion at the same time.
+var ErrBusy = errors.New("another goroutine already waits for this request")
 
-// Wait blocks until c is done, or until ctx ends; then it returns the cause of ctx, and c
-// stays pending. Lock held, released meanwhile. first, if not nil, is polled more often
-// than the other sources.
+// Wait blocks until c is done, or until ctx ends. It then returns the cause of ctx, and c stays pending. Lock held, released meanwhile. first, if not nil,
+// is polled more often than the other sources.
 func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	if c.done {
 		return nil
@@ -103,7 +98,7 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	return err
 }
 
-// WaitAny is Wait for any one of several completions; nil ones are ignored.
+// WaitAny is Wait for any of several completions. It ignores nil ones.
 func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 	for _, c := range cs {
 		if c != nil && c.waiter != nil {
@@ -156,15 +151,14 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 		word := e.rank.word
 		word.addParked(1)
 		defer word.addParked(-1)
-		e.poll() // what was published before the wait was counted
+		e.poll() // Work published before the wait was counted.
 		e.runTasks(nil)
 		if w.fired {
 			return nil
 		}
 	}
 	w.parked = true
-	// First the count and then the token: stopPolling accesses them in the opposite order,
-	// so that one of the two wakes the progress goroutine.
+	// The count precedes the token. stopPolling accesses them in the opposite order, so that one of the two wakes the progress goroutine.
 	e.addParked(1)
 	if p := e.process; !p.polling.load() {
 		p.background.wake()
@@ -183,7 +177,7 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 		err = context.Cause(ctx)
 	}
 	e.Lock()
-	if !w.parked { // it fired before the lock was acquired
+	if !w.parked { // It fired before the lock was acquired.
 		<-w.wake
 		return nil
 	}

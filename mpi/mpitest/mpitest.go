@@ -43,7 +43,7 @@ import (
 // Program is the program of each rank. ctx ends after the time limit, and when another rank fails.
 type Program func(ctx context.Context, c *mpi.Comm) error
 
-// Job says how ranks run. The zero value, with a Size, is right for most tests.
+// Job is the configuration of a job of ranks. The zero value with a Size is right for most tests.
 type Job struct {
 	Size int // Number of ranks at the start; with Goroutines, of processes.
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those that leave do not

@@ -92,7 +92,7 @@ func serveVersion(version int) int {
 	return 0
 }
 
-// garbage fills the ring to the rank with what is no message.
+// garbage fills the ring to the rank with invalid messages.
 func garbage() {
 	var st unix.Stat_t
 	if unix.Fstat(4, &st) != nil {
@@ -113,7 +113,7 @@ func garbage() {
 	}
 }
 
-// broken is a transport that does not return, or says nothing.
+// broken is a transport that hangs or does not reply.
 type broken struct {
 	btl.Component
 	what string

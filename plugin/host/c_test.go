@@ -39,7 +39,7 @@ var compiled = sync.OnceValues(func() (string, error) {
 	return binary, err
 })
 
-// scratch is the folder of what was compiled, which TestMain removes.
+// scratch is the folder of compiled programs. TestMain removes it.
 var scratch string
 
 type compileError struct {

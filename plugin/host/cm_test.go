@@ -14,9 +14,8 @@ import (
 	"github.com/ferrympi/ferry/plugin/host"
 )
 
-// Where an MTL has the network, ob1 has the processes of a node, and a plugin may carry their
-// messages: it is ob1 there that begins afresh when a plugin has come back. pml/cm, whose
-// transports don't come back, takes no part in it.
+// With an MTL for the network, ob1 serves the processes of a node, and a plugin may carry their messages. ob1 reconnects after a restart of the
+// plugin. pml/cm is not involved.
 func TestKill_UnderCM_NewCommunicatorWorks(t *testing.T) {
 	network := mtltest.NewMemory(mtltest.Options{}).Component()
 	mpitest.Job{

@@ -32,7 +32,7 @@ func (p protocol) Frame(b []byte) error {
 
 const fuzzCells = 64
 
-// bare is a module without a plugin: the test is it.
+// bare returns a module without a plugin. The test has its part.
 func bare(tb testing.TB) *module {
 	job := kittest.NewJob(2, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
@@ -67,8 +67,7 @@ func (m *module) leaves() {
 	m.restarter.work.Wait()
 }
 
-// FuzzMessages: a plugin may put any message into its ring, at any time: an error or a change
-// of state, and what the rank goes on to do is sound.
+// FuzzMessages puts arbitrary messages of a plugin into its ring. Each causes an error or a state change, and the rank continues.
 func FuzzMessages(f *testing.F) {
 	m := bare(f)
 	self := m.env.Identity.Proc
@@ -108,7 +107,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzRing: whatever a plugin writes into the shared memory: the rank ends it, or goes on.
+// FuzzRing writes arbitrary data into the shared memory. The rank ends the plugin or continues.
 func FuzzRing(f *testing.F) {
 	f.Add(uint16(0), []byte{1, 0, 0, 0, 8, 0, 0, 0, wire.Opened, 0, 0, 0, 2, 0, 0, 0}, uint64(1))
 	f.Add(uint16(0), []byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f}, uint64(0))

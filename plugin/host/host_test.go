@@ -26,7 +26,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// This test binary is the plugin too: as its first argument says.
+// The test binary is also the plugin, depending on its first argument.
 func TestMain(m *testing.M) {
 	if plugin.Started() || os.Getenv(byHandVariable) != "" {
 		os.Exit(be(os.Args[1]))
@@ -79,7 +79,7 @@ func TestNull_BothProtocols_KeepTheContract(t *testing.T) {
 	})
 }
 
-// upcalls is a protocol that remembers what ended.
+// upcalls is a protocol that records the ends of paths.
 type upcalls struct {
 	mu   sync.Mutex
 	lost []error
@@ -96,7 +96,7 @@ func (u *upcalls) PathDown(_ framework.Life, e error) {
 func (u *upcalls) PeerGone(p framework.Life, e error) { u.PathDown(p, e) }
 func (u *upcalls) Frame([]byte) error                 { u.got++; return nil }
 
-// open opens a plugin whose log goes to w.
+// open opens a plugin with its log on w.
 func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {
 	t.Helper()
 	job := kittest.NewJob(1, 1)
@@ -395,8 +395,7 @@ func TestRegister_InvalidEntry_ReturnsErrConfig(t *testing.T) {
 
 var full = flag.Bool("full", false, "kill a plugin 100 times instead of 5")
 
-// A plugin is killed in the middle of traffic: an error within 1 s each time, and a module
-// that is opened afterwards works.
+// A plugin is killed in the middle of traffic. Each time an error comes within 1 s, and a module opened afterwards works.
 func TestKill_DuringTraffic_ReturnsErrorWithinOneSecond(t *testing.T) {
 	overBoth(t, func(t *testing.T, entry func(string) host.Entry) {
 		rounds := 5

@@ -15,8 +15,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// asRank starts this test binary as a rank with a plugin, whose process id it returns. The
-// rank does what its variable says.
+// asRank starts this test binary as a rank with a plugin, and returns the plugin's process id. what selects the behavior of the rank.
 func asRank(t *testing.T, what string) (rank *exec.Cmd, in io.Writer, out io.Reader, plugin int) {
 	t.Helper()
 	self, err := os.Executable()

@@ -33,8 +33,7 @@ func children(t *testing.T) (pids []int) {
 	return pids
 }
 
-// overPlugins is a job whose ranks reach each other by btl/tcp as a plugin, and by the BTLs
-// that are named besides.
+// overPlugins returns a job with btl/tcp as a plugin between ranks, beside the BTLs in besides.
 func overPlugins(t *testing.T, e host.Entry, size int, besides string, params map[string]string) mpitest.Job {
 	t.Helper()
 	values := map[string]string{"pml": "ob1", "btl": "self,acme" + besides}
@@ -184,8 +183,7 @@ func TestPlugin_NoRestarts_NextTransportIsUsed(t *testing.T) {
 	}))
 }
 
-// A plugin that carries nothing dies, and comes back with another address: messages between the
-// ranks go on, on communicators of before and of afterwards.
+// An unused plugin is killed and restarts with another address. Messages between the ranks continue, on old and new communicators.
 func TestKill_UnusedPlugin_OtherTransportsContinue(t *testing.T) {
 	job := overPlugins(t, entry("tcp"), 2, ",shm", nil)
 	job.RunSessions(t, inWorld(func(ctx context.Context, world *mpi.Group) error {
