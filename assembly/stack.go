@@ -41,7 +41,7 @@ type Stack struct {
 	pmls           []PML       // By preference.
 	node           PML         // PML for the processes of the node. Module is nil if there is none.
 	transports     []transport // BTLs and MTLs, in the order in which they were opened.
-	transportNames []string    // Components of movers, such as "btl.shm".
+	transportNames []string    // Components of transports, such as "btl.shm".
 	needs          []Need      // Requirements of pmls and node.
 }
 

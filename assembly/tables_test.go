@@ -65,7 +65,7 @@ func cardOf(t testing.TB, rank uint32, nonce uint64) []byte {
 // scattered returns a nonce. The order of nonces is not that of ranks.
 func scattered(rank uint32) uint64 { return uint64(rank)*0x9e3779b97f4a7c15 + 1 }
 
-// listing returns acquaintances that have a table of ranks 0 to members-1.
+// listing returns peer records with a table of ranks 0 to members-1.
 func listing(t testing.TB, members int) (*peerRecords, *nodeTable) {
 	k := newPeerRecords()
 	table, group := someTable(t, members, scattered)

@@ -29,7 +29,7 @@ func registry() *framework.Registry {
 	return r
 }
 
-// hermetic are options under which nothing of this machine is read.
+// hermetic returns options that exclude the files and the environment of this machine.
 func hermetic() Options {
 	return Options{SiteFile: os.DevNull, UserFile: os.DevNull, Environ: []string{}}
 }

@@ -49,7 +49,7 @@ func TestLoad_PluginWithoutHost_NamesRemedy(t *testing.T) {
 	}
 }
 
-// FuzzPlugins: what files name under plugins is a list, or an error.
+// FuzzPlugins parses arbitrary entries under plugins. The result is a list or an error.
 func FuzzPlugins(f *testing.F) {
 	f.Add([]byte("plugins:\n  - {kind: btl, name: udp, command: [/opt/udp, -x], sha256: 5f, priority: 20, env: [A, B=c]}\n"))
 	f.Add([]byte("plugins: {kind: btl}\n"))

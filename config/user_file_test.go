@@ -53,7 +53,7 @@ func asUser(t *testing.T, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		runtime.LockOSThread() // Without unlock, so that the thread ends with this goroutine.
 		if _, err := unix.SetfsuidRetUid(65534); err != nil {
 			t.Error(err)
 			return

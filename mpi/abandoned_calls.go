@@ -8,7 +8,7 @@ import (
 
 // A call of Agree or Shrink is abandoned when its context ends. Its rank still takes part until the call of the other members completes.
 
-// abandon continues the instance without its call. It reports false if the call has to wait for the outcome, or has it.
+// abandon continues the instance without its call. It returns false if the call must wait for the outcome, or has it.
 func (a *agreements) abandon(op agreement.Operation) (mayReturn bool) {
 	a.input(func(m *agreement.Machine) {
 		if mayReturn = m.IsPending() && (op != agreement.Shrink || m.Exclude()); mayReturn {

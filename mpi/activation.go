@@ -115,7 +115,7 @@ func (a *activation) setCancel(cancel context.CancelCauseFunc) {
 	}
 }
 
-// open makes a rank's handle of the communicator of all ranks.
+// open creates a rank's handle of the communicator of all ranks.
 func (a *activation) open(s *threadRank) (*Comm, error) {
 	t := a.threads
 	g := &Group{session: t.session.user(), self: a.group.at(s.rank), members: a.group, rank: s.rank}
@@ -283,7 +283,7 @@ func (s *threadRank) add(c *Comm) error {
 	return nil
 }
 
-// end lets the rank have no further communicators, and returns those that are open.
+// end prevents further communicators of the rank, and returns the open ones.
 func (s *threadRank) end() []*Comm {
 	s.mu.Lock()
 	s.hasEnded = true

@@ -24,7 +24,7 @@ type table struct {
 	shape    *shapeData // nil before the first collective operation.
 }
 
-// shareTable returns the table of a new communicator, which the first rank here makes.
+// shareTable returns the table of a new communicator. The first local rank creates it.
 func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,7 +45,7 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	return x
 }
 
-// shaped calls find for the first communicator with these members.
+// shapeData calls find for the first communicator with these members.
 func (t *table) shaped(find func() (*shapeData, error)) (*shapeData, error) {
 	t.mu.Lock()
 	known := t.shape

@@ -252,7 +252,7 @@ func (a *agreements) interrupt(why error) {
 	a.c.collective.endWaits(why) // See gathering.meet.
 }
 
-// wake lets the waiting call look at the machine again.
+// wake makes the waiting call read the machine again.
 func (a *agreements) wake() {
 	select {
 	case a.changed <- struct{}{}:
@@ -353,7 +353,7 @@ func (a *agreements) close() {
 	}
 }
 
-// startTicking lets tick run once in each period while an instance waits for others. mu held.
+// startTicking starts calls of tick, once in each period while an instance waits for others. mu held.
 func (a *agreements) startTicking() {
 	period := a.repeat
 	if a.stage == stageCommon {

@@ -24,7 +24,7 @@ func Ialltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLay
 	return c.collective.start(&x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
-// AlltoallwInit makes a persistent Alltoallw (MPI_Alltoallw_init).
+// AlltoallwInit initializes a persistent Alltoallw (MPI_Alltoallw_init).
 func AlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, alltoallw(x, c, send, sendLayouts, recv, recvLayouts))
@@ -44,7 +44,7 @@ func IneighborAlltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte,
 	return c.collective.start(&x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
-// NeighborAlltoallwInit makes a persistent NeighborAlltoallw (MPI_Neighbor_alltoallw_init).
+// NeighborAlltoallwInit initializes a persistent NeighborAlltoallw (MPI_Neighbor_alltoallw_init).
 func NeighborAlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, neighborAlltoallw(x, c, send, sendLayouts, recv, recvLayouts))

@@ -17,7 +17,7 @@ type KeyHooks[T any] struct {
 // are not freed.
 type Key[T any] struct{ hooks KeyHooks[T] }
 
-// NewKey makes a key that differs from all others (MPI_Comm_create_keyval).
+// NewKey creates a key that differs from all others (MPI_Comm_create_keyval).
 func NewKey[T any](hooks KeyHooks[T]) *Key[T] { return &Key[T]{hooks} }
 
 // attribute is one value of a communicator under some key.

@@ -121,7 +121,7 @@ func isBufferFull(err error) bool {
 	return isFull
 }
 
-// reserve makes room for a send.
+// reserve reserves room for a send.
 func (b *buffered) reserve(s *Session, x *bufferedSend) error {
 	limit, payload := int64(s.params.BsendLimit), x.bytes-bsendOverhead
 	if x.bytes > limit {
@@ -153,7 +153,7 @@ func (b *buffered) add(x *bufferedSend, limit int64) bool {
 	return true
 }
 
-// progress makes progress once in each engine that has pending sends.
+// progress polls each engine with pending sends once.
 func (b *buffered) progress() {
 	engines := map[*progress.Engine]struct{}{}
 	b.mu.Lock()
@@ -168,7 +168,7 @@ func (b *buffered) progress() {
 	}
 }
 
-// close ends the logging of failures. The pending sends go on.
+// close ends the logging of failures. Pending sends continue.
 func (b *buffered) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -237,7 +237,7 @@ func (c *lateClient) Construct(ctx context.Context, group []framework.Proc, tag 
 		if _, err := c.Get(ctx, group[0], "withdrawing"); err != nil {
 			return made, err
 		}
-		for range 20_000 { // the keeper takes the frames of a process that nobody knows here
+		for range 20_000 { // The progress goroutine receives the frames of a process that is unknown here.
 			runtime.Gosched()
 		}
 	}

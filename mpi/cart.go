@@ -15,7 +15,7 @@ type Cart struct {
 	grid *grid
 }
 
-// NewCart makes a communicator of a grid from members of c (MPI_Cart_create). It is collective over c, and all
+// NewCart creates a communicator of a grid from members of c (MPI_Cart_create). It is collective over c, and all
 // members pass the same arguments. A neighbor at the end of a periodic dimension is the cell at its other end. periods
 // is nil if no dimension is periodic. The grid may have fewer cells than c has members; the others get ErrNoComm.
 // ErrTopology for dimensions that do not fit, at once and for that caller alone.

@@ -70,7 +70,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	return nil, err
 }
 
-// agreeProcesses opens this member's instance, and lets the members of the node join each other's. failed is the reason for which all members
+// agreeProcesses opens this member's instance, and connects it with those of the members on the node. failed is the reason for which all members
 // do without, and nil in all or in none of them. err is the error of an exchange.
 func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
 	c := k.comm()

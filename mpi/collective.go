@@ -32,7 +32,7 @@ type call struct {
 	packing    *packing     // Of a form with layouts, in place of in and out as far as it has a side.
 }
 
-// run makes one blocking call, unless its arguments are wrong.
+// run runs one blocking call, unless its arguments are invalid.
 func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 	if wrong != nil {
 		return wrong
@@ -40,7 +40,7 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 	return k.do(ctx, x.op.String(), x.args.Size, func() error { return k.inline(ctx, x) })
 }
 
-// inline carries a call out. Inside do.
+// inline runs the schedule of a call. Called inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
 	if k.collectiveResources != nil && k.started.n.Load() > 0 {
 		if err := k.awaitTurn(ctx); err != nil {
@@ -97,7 +97,7 @@ type cachedSchedule struct {
 }
 
 // schedule returns that of a call, which an earlier one with equal arguments may have left.
-// Inside do.
+// Called inside do.
 func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
 	for i := range k.schedules {
 		if p := &k.schedules[i]; p.algorithm == alg && p.args == x.args {
@@ -139,7 +139,7 @@ func (k *collective) algorithmFor(x *call) (*coll.Choice, error) {
 	return lookUp(k.table, x)
 }
 
-// prepare makes the machinery. Inside do.
+// prepare creates the resources. Called inside do.
 func (k *collective) prepare() error {
 	c := k.comm()
 	known, err := c.shapeData()
@@ -186,7 +186,7 @@ func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm
 }
 
 // nextTag returns the tag of the next operation, which the members count alike.
-// Inside do.
+// Called inside do.
 func (k *collective) nextTag() int {
 	tag := int(k.operationCount % (coll.MaxTag + 1))
 	k.operationCount++

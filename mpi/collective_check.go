@@ -114,7 +114,7 @@ func recordExchange(mine []byte, members int) *call {
 	return x
 }
 
-// compare is the check of a blocking call with this record. Inside do.
+// compare is the check of a blocking call with this record. Called inside do.
 func (k *collective) compare(ctx context.Context, mine []byte) error {
 	k.comparesCalls = false
 	defer func() { k.comparesCalls = true }()
@@ -125,7 +125,7 @@ func (k *collective) compare(ctx context.Context, mine []byte) error {
 	return compared(records.out)
 }
 
-// compareInit is the check of the initialization of a persistent operation. Inside do.
+// compareInit is the check of the initialization of a persistent operation. Called inside do.
 func (k *collective) compareInit(ctx context.Context, x *call) error {
 	if k.collectiveResources == nil {
 		if err := k.prepare(); err != nil {

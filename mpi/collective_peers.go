@@ -70,7 +70,7 @@ func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
 	return st.Bytes, err
 }
 
-// Finish implements coll.Peers. A send that its PML can't withdraw when ctx ends is a
+// Finish implements coll.Peers. A send that its PML cannot withdraw when ctx ends is a
 // pml.PendingError, as in Comm.Send.
 func (p *peers) Finish(ctx context.Context) (int, error) {
 	r := p.open[p.first]

@@ -34,11 +34,11 @@ type collective struct {
 	children       cid.Deriver  // Belongs to an Idup while one is in progress.
 	rebases        int          // Of children.
 	unusedIDs      cid.Span     // Ids that were unused at the beginning of the operation.
-	hasLeft        atomic.Bool  // unborn was refused, see leave.
+	hasLeft        atomic.Bool  // unusedIDs was refused, see leave.
 	idup           *CommRequest // Last one that may be incomplete, or nil.
 	operationCount uint32       // Number of operations, see nextTag.
 
-	// machinery is created by the first operation that exchanges messages, which sets used.
+	// collectiveResources is created by the first operation that exchanges messages, which sets used.
 	*collectiveResources
 	used atomic.Bool
 }

@@ -94,7 +94,7 @@ func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.Co
 	return c, nil
 }
 
-// addToPML makes c.pml.
+// addToPML creates c.pml.
 func (c *Comm) addToPML() (err error) {
 	if c.threadRank != nil {
 		t := c.threadRank.of.threads
@@ -239,7 +239,7 @@ func (c *Comm) Name() string {
 	return c.name
 }
 
-// SetName names the communicator for people who debug. It is local.
+// SetName sets the name of the communicator in reports and logs. It is local.
 func (c *Comm) SetName(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -89,8 +89,8 @@ func hashGroup(g *Group) uint64 {
 	return h.Sum64()
 }
 
-// announce draws an id and sends it to these ranks. If there is none, because it can't be
-// made here or otherwise, it sends that, so that they don't wait.
+// announce obtains an id and sends it to these ranks. If there is none, because it cannot be
+// made here or otherwise, it sends that, so that they do not wait.
 func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err error) (id cid.Extended, _ error) {
 	if err == nil {
 		id, err = c.session.process.draw(ctx)

@@ -146,7 +146,7 @@ func createGroup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if err := errors.Join(meets(ctx, d, me, 0, 1, 2, 3), d.Close()); err != nil {
 		return err
 	}
-	// Overlapping groups at the same time, told apart by tags, beside a collective.
+	// Overlapping groups at the same time, distinguished by tags, beside a collective.
 	errs := make([]error, c.Size())
 	var wg sync.WaitGroup
 	for peer := range c.Size() {

@@ -39,7 +39,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return d, nil
 }
 
-// dup makes a communicator with c's members, after the creation before, which may be
+// dup creates a communicator with c's members, after the creation before, which may be
 // nil.
 func (c *Comm) dup(ctx context.Context, before *CommRequest) (*Comm, error) {
 	ids, err := c.derive(ctx, before, 1)
@@ -120,7 +120,7 @@ func (c *Comm) Idup() (*CommRequest, error) {
 	return nil, err
 }
 
-// startIdup begins the creation that is r. Inside do.
+// startIdup begins the creation that is r. Called inside do.
 func (c *Comm) startIdup(r *CommRequest) error {
 	attrs := c.copyAttrs() // First, because a hook may panic.
 	if err := c.session.hold(&c.session.comms); err != nil {
@@ -139,7 +139,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 	return nil
 }
 
-// finishIdup makes the communicator after the one before. Deriving has a
+// finishIdup creates the communicator after the one before. Deriving has a
 // deadline (bootstrap.timeout), so that it ends.
 func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)

@@ -31,7 +31,7 @@ const (
 	busyEarly  = 2 // An earlyRun is between Start and Wait.
 )
 
-// newEarly returns an earlyRun for a call, or nil if it needs the engine. Inside do, after openEarly.
+// newEarly returns an earlyRun for a call, or nil if it needs the engine. Called inside do, after openEarly.
 func (k *collective) newEarly(kept *operation, x *call) *earlyRun {
 	c := k.comm()
 	if c.threadRank != nil || k.comparesCalls || x.choice != nil || x.packing != nil || c.session.process.collectiveHooks != nil {

@@ -133,7 +133,7 @@ func TestOpenSession_FirstStillOpens_SecondJoins(t *testing.T) {
 	if err := <-first; err == nil {
 		t.Error("the first session opened")
 	}
-	<-began // the second tries itself
+	<-began // The second session opens the process itself.
 	goOn <- nil
 	if err := <-second; err != nil {
 		t.Errorf("the session that waited for one that failed: %v", err)

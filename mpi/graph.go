@@ -22,7 +22,7 @@ type Edge struct{ From, To, Weight int }
 // Graph is a communicator with the nodes of a directed graph as members (MPI-4.1 section 8.5.4).
 type Graph struct{ comm *Comm }
 
-// NewAdjacentGraph makes a communicator with the members of c and a graph. Each member passes its own
+// NewAdjacentGraph creates a communicator with the members of c and a graph. Each member passes its own
 // neighbors (MPI_Dist_graph_create_adjacent). It is collective over c, and sends no message. All members keep
 // their ranks. A member that has another one as a destination is a source of that one, as many times. Otherwise, collectives
 // among neighbors wait for messages that never come. ErrRank for a rank out of range, and ErrTopology for
@@ -44,7 +44,7 @@ func NewAdjacentGraph(ctx context.Context, c *Comm, n Neighbors) (*Graph, error)
 	return d.asGraph(&n), nil
 }
 
-// NewGraph makes a communicator with the members of c and a graph. Each member passes any edges
+// NewGraph creates a communicator with the members of c and a graph. Each member passes any edges
 // (MPI_Dist_graph_create). Each edge counts once, and several edges may have the same ends. It is collective over c,
 // exchanges the edges, and costs a few bytes for each member besides. All members keep their ranks. ErrRank for a rank out of
 // range, and ErrTopology for a negative weight, at once and for that caller alone.
@@ -142,7 +142,7 @@ const mostEdges = 1 << 24
 type edge struct{ from, to, weight int64 }
 
 // exchangeEdges sends each edge to its ends, and returns the edges of this member. They are in the order of the members that
-// passed them, so that both ends have edges between them in one order. Inside do.
+// passed them, so that both ends have edges between them in one order. Called inside do.
 func (c *Comm) exchangeEdges(ctx context.Context, edges []Edge) ([]edge, error) {
 	counts := make([]int64, c.size)
 	each := func(f func(rank int, e edge)) {

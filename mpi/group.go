@@ -41,12 +41,12 @@ type Group struct {
 	rank    int // Of self, or Undefined.
 }
 
-// newGroup makes a group of processes.
+// newGroup returns a group of processes.
 func newGroup(s *Session, procs framework.Procs) *Group {
 	return groupOf(s, member{Proc: s.process.identity.Proc}, memberList{procs: procs})
 }
 
-// groupOf makes a group as self sees it.
+// groupOf returns a group from the view of self.
 func groupOf(s *Session, self member, members memberList) *Group {
 	g := &Group{session: s, self: self, members: members, rank: members.rank(self)}
 	if g.rank < 0 {
@@ -55,7 +55,7 @@ func groupOf(s *Session, self member, members memberList) *Group {
 	return g
 }
 
-// with makes a group of other members for the same caller.
+// with returns a group of other members for the same caller.
 func (g *Group) with(members memberList) *Group {
 	if g == nil || g.session == nil {
 		return &Group{rank: Undefined}
@@ -193,7 +193,7 @@ func (g *Group) check(ranks []int) (isListed []bool, err error) {
 	return isListed, nil
 }
 
-// Range stands for the ranks First, First+Stride, ... up to and including Last
+// Range is the ranks First, First+Stride, ... up to and including Last
 // (MPI-4.1 section 7.3.2). Stride may be negative, and not 0.
 type Range struct{ First, Last, Stride int }
 

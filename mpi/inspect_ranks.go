@@ -55,7 +55,7 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 	return x, t.session.process.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
 }
 
-// addTries adds the tries of communicators that match to an inspection.
+// addTries adds the pending steps of matching communicators to an inspection.
 func (r *rankState) addTries(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
 	return r.progress.Observe(ctx, func() {
 		for _, t := range r.pendingSteps.list {

@@ -100,7 +100,7 @@ func (c *Comm) isendrecv(send []byte, dst, stag int, recv []byte, src, rtag int,
 	return q, nil
 }
 
-// newExchange takes an exchange from the free list, or makes one, and starts its request. Lock
+// newExchange returns an exchange from the free list, or a new one, with a started request. Lock
 // held.
 func (r *rankState) newExchange() *exchange {
 	var x *exchange

@@ -24,7 +24,7 @@ func IbcastLayout(c *Comm, buf []byte, l Layout, root int) (Request, error) {
 	return c.collective.start(&x, bcastLayout(&x, c, buf, l, root))
 }
 
-// BcastLayoutInit makes a persistent BcastLayout.
+// BcastLayoutInit initializes a persistent BcastLayout.
 func BcastLayoutInit(ctx context.Context, c *Comm, buf []byte, l Layout, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, bcastLayout(x, c, buf, l, root))
@@ -44,7 +44,7 @@ func IgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLay
 	return c.collective.start(&x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
 }
 
-// GatherLayoutInit makes a persistent GatherLayout.
+// GatherLayoutInit initializes a persistent GatherLayout.
 func GatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, gatherLayout(x, c, send, sendLayout, recv, recvLayouts, root))
@@ -64,7 +64,7 @@ func IscatterLayout(c *Comm, send []byte, sendLayouts []Layout, recv []byte, rec
 	return c.collective.start(&x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
 }
 
-// ScatterLayoutInit makes a persistent ScatterLayout.
+// ScatterLayoutInit initializes a persistent ScatterLayout.
 func ScatterLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, scatterLayout(x, c, send, sendLayouts, recv, recvLayout, root))
@@ -83,7 +83,7 @@ func IallgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recv
 	return c.collective.start(&x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
 }
 
-// AllgatherLayoutInit makes a persistent AllgatherLayout.
+// AllgatherLayoutInit initializes a persistent AllgatherLayout.
 func AllgatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, allgatherLayout(x, c, send, sendLayout, recv, recvLayouts))

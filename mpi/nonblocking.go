@@ -81,7 +81,7 @@ type step struct {
 	i int
 }
 
-// start makes one nonblocking call, unless its arguments are wrong.
+// start starts one nonblocking call, unless its arguments are invalid.
 func (k *collective) start(x *call, wrong error) (Request, error) {
 	if wrong != nil {
 		return Request{}, wrong
@@ -216,7 +216,7 @@ func (n *nonblocking) startWaiting() {
 }
 
 // awaitTurn waits until all nonblocking operations are running, and none of them has a tag of
-// the blocking collective that begins. Inside do.
+// the blocking collective that begins. Called inside do.
 func (k *collective) awaitTurn(ctx context.Context) error {
 	n, e := &k.started, k.engine()
 	e.Lock()
@@ -251,7 +251,7 @@ func (k *collective) closing() bool {
 	return k.started.isClosing
 }
 
-// newOperation takes one from the free list, or makes one.
+// newOperation returns an operation from the free list, or a new one.
 func (k *collective) newOperation() *operation {
 	s := k.comm().local
 	s.progress.Lock()

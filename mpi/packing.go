@@ -38,7 +38,7 @@ func (p *packing) room() int {
 
 func aligned(n int) int { return (n + packAlign - 1) &^ (packAlign - 1) }
 
-// pack lets a call work on the packed sides, which it puts in room.
+// pack packs the sides of a call into room, and makes the call use them.
 func (p *packing) pack(b *coll.Buffers, room []byte) {
 	if p.send.layouts != nil {
 		b.In = room[:p.send.size:p.send.size]
@@ -114,7 +114,7 @@ func (s *packedSide) setOne(name string, buf []byte, l Layout, isResult bool) (d
 	return nil, s.set(name, 1, buf, []Layout{l}, isResult)
 }
 
-// drop makes a block empty.
+// drop empties a block.
 func (s *packedSide) drop(i int) {
 	s.layouts = slices.Clone(s.layouts)
 	s.size -= s.counts[i]

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
-// PsendInit makes a partitioned send (MPI_Psend_init, MPI-4.1 chapter 4). It is a persistent send of a buffer in
+// PsendInit initializes a partitioned send (MPI_Psend_init, MPI-4.1 chapter 4). It is a persistent send of a buffer in
 // partitions of equal length. After each Start, the program fills the partitions and marks each of them as ready, once and
 // in any order (Pready), also by several goroutines concurrently. The operation is complete when all partitions are
 // ready and sent. The library reads no partition before it is ready.
@@ -16,7 +16,7 @@ import (
 // lengths of the buffers are equal. Otherwise Wait returns ErrTruncate on both sides. The n-th starts of both belong
 // together. Payload is sent after both sides have started. Messages of other calls never match.
 //
-// The initialization is local. The operation can't be canceled. If the communicator is closed while the operation is active, the
+// The initialization is local. The operation cannot be canceled. If the communicator is closed while the operation is active, the
 // operation still completes. Session.Close returns ErrPending before.
 //
 // Errors are ErrPartition if partitions is less than 1 or does not divide the length of buf, ErrRank, ErrTag and ErrClosed.
@@ -33,7 +33,7 @@ func (c *Comm) PsendInit(buf []byte, partitions, dst, tag int) (*Persistent, err
 	return o.persistent()
 }
 
-// PrecvInit makes a partitioned receive (MPI_Precv_init), see PsendInit. Parrived reports partitions that have arrived. The caller
+// PrecvInit initializes a partitioned receive (MPI_Precv_init), see PsendInit. Parrived reports partitions that have arrived. The caller
 // may read them before the operation is complete. The source and the tag are no wildcards (ErrUnsupported), because
 // matching is at the initialization. Other errors are those of PsendInit.
 func (c *Comm) PrecvInit(buf []byte, partitions, src, tag int) (*Persistent, error) {

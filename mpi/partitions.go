@@ -35,7 +35,7 @@ type partitionChannel struct {
 	active         int
 	listener       *pml.Request // Pending receive of the next header, or nil.
 	isListening    bool         // listen is active in a caller.
-	isStopped      bool         // The peer can't be reached. Start tries again.
+	isStopped      bool         // The peer cannot be reached. Start retries.
 	isDraining     bool         // The communicator is revoked. All messages are received and dropped, see drain.
 	invalid        error        // The peer has sent an invalid message. No operation starts.
 	in             []byte       // Of listener.
@@ -378,7 +378,7 @@ func (ch *partitionChannel) push(o *partitioned) {
 	ch.isPushing = false
 }
 
-// newMessage takes a message from the free list, or makes one.
+// newMessage returns a message from the free list, or a new one.
 func (ch *partitionChannel) newMessage(o *partitioned) *partitionMessage {
 	m := &partitionMessage{channel: ch}
 	if last := len(ch.free) - 1; last >= 0 {
@@ -424,7 +424,7 @@ func (ch *partitionChannel) sendData(o *partitioned, first, end int) {
 	ch.send(m, pml.Buffer{Bytes: m.buf})
 }
 
-// send starts a message. If it can't be started, the operations with the peer have failed.
+// send starts a message. If it cannot be started, the operations with the peer have failed.
 func (ch *partitionChannel) send(m *partitionMessage, b pml.Buffer) bool {
 	r, err := ch.c.pml.StartSend(b, ch.peer, ch.c.tagMax, pml.Control, pml.Standard)
 	if err != nil {

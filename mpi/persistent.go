@@ -27,24 +27,24 @@ type Persistent struct {
 	isFreed bool
 }
 
-// SendInit makes a persistent send (MPI_Send_init). Arguments are checked now.
+// SendInit initializes a persistent send (MPI_Send_init). Arguments are checked now.
 func (c *Comm) SendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	return c.sendInit(buf, dst, tag, pml.Standard)
 }
 
-// SsendInit makes a persistent synchronous send (MPI_Ssend_init). Arguments are
+// SsendInit initializes a persistent synchronous send (MPI_Ssend_init). Arguments are
 // checked now.
 func (c *Comm) SsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	return c.sendInit(buf, dst, tag, pml.Synchronous)
 }
 
-// RsendInit makes a persistent ready send (MPI_Rsend_init). Arguments are checked now. The
+// RsendInit initializes a persistent ready send (MPI_Rsend_init). Arguments are checked now. The
 // receive is posted before each Start.
 func (c *Comm) RsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	return c.sendInit(buf, dst, tag, pml.Ready)
 }
 
-// BsendInit makes a persistent buffered send (MPI_Bsend_init). Arguments are checked now. Start
+// BsendInit initializes a persistent buffered send (MPI_Bsend_init). Arguments are checked now. Start
 // copies the buffer, and returns the errors of a full one (Ibsend).
 func (c *Comm) BsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	if _, err := c.initSend(nil, dst, tag); err != nil {
@@ -61,7 +61,7 @@ func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, e
 	return &Persistent{start: func() (Request, error) { return c.isend(b, dst, tag, mode) }}, nil
 }
 
-// RecvInit makes a persistent receive (MPI_Recv_init). Arguments are checked now.
+// RecvInit initializes a persistent receive (MPI_Recv_init). Arguments are checked now.
 func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
 	if _, err := c.initRecv(nil, src, tag); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (p *Persistent) latest() (Request, error) {
 	return p.active, nil
 }
 
-// consumed makes the operation of a request inactive, unless it has been started again.
+// consumed marks the operation of a request as inactive, unless it has been started again.
 func (p *Persistent) consumed(q Request) {
 	p.mu.Lock()
 	if p.active == q {

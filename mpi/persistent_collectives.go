@@ -21,97 +21,97 @@ func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
 	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
 }
 
-// BcastInit makes a persistent Bcast (MPI_Bcast_init).
+// BcastInit initializes a persistent Bcast (MPI_Bcast_init).
 func BcastInit[T any](ctx context.Context, c *Comm, buf []T, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, bcast(x, c, buf, root))
 }
 
-// ReduceInit makes a persistent Reduce (MPI_Reduce_init).
+// ReduceInit initializes a persistent Reduce (MPI_Reduce_init).
 func ReduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduce(x, c, send, recv, op, root))
 }
 
-// AllreduceInit makes a persistent Allreduce (MPI_Allreduce_init).
+// AllreduceInit initializes a persistent Allreduce (MPI_Allreduce_init).
 func AllreduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduction(x, coll.Allreduce, send, recv, op, true))
 }
 
-// ScanInit makes a persistent Scan (MPI_Scan_init).
+// ScanInit initializes a persistent Scan (MPI_Scan_init).
 func ScanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduction(x, coll.Scan, send, recv, op, true))
 }
 
-// ExscanInit makes a persistent Exscan (MPI_Exscan_init).
+// ExscanInit initializes a persistent Exscan (MPI_Exscan_init).
 func ExscanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduction(x, coll.Exscan, send, recv, op, true))
 }
 
-// ReduceScatterBlockInit makes a persistent ReduceScatterBlock (MPI_Reduce_scatter_block_init).
+// ReduceScatterBlockInit initializes a persistent ReduceScatterBlock (MPI_Reduce_scatter_block_init).
 func ReduceScatterBlockInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatterBlock, send, recv, nil, op))
 }
 
-// ReduceScatterInit makes a persistent ReduceScatter (MPI_Reduce_scatter_init).
+// ReduceScatterInit initializes a persistent ReduceScatter (MPI_Reduce_scatter_init).
 func ReduceScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatter, send, recv, counts, op))
 }
 
-// GatherInit makes a persistent Gather (MPI_Gather_init).
+// GatherInit initializes a persistent Gather (MPI_Gather_init).
 func GatherInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, gather(x, c, send, recv, root))
 }
 
-// GathervInit makes a persistent Gatherv (MPI_Gatherv_init).
+// GathervInit initializes a persistent Gatherv (MPI_Gatherv_init).
 func GathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, gatherv(x, c, send, recv, counts, displs, root))
 }
 
-// ScatterInit makes a persistent Scatter (MPI_Scatter_init).
+// ScatterInit initializes a persistent Scatter (MPI_Scatter_init).
 func ScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, scatter(x, c, send, recv, root))
 }
 
-// ScattervInit makes a persistent Scatterv (MPI_Scatterv_init).
+// ScattervInit initializes a persistent Scatterv (MPI_Scatterv_init).
 func ScattervInit[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, scatterv(x, c, send, counts, displs, recv, root))
 }
 
-// AllgatherInit makes a persistent Allgather (MPI_Allgather_init).
+// AllgatherInit initializes a persistent Allgather (MPI_Allgather_init).
 func AllgatherInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, allgather(x, c, send, recv))
 }
 
-// AllgathervInit makes a persistent Allgatherv (MPI_Allgatherv_init).
+// AllgathervInit initializes a persistent Allgatherv (MPI_Allgatherv_init).
 func AllgathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, allgatherv(x, c, send, recv, counts, displs))
 }
 
-// AlltoallInit makes a persistent Alltoall (MPI_Alltoall_init).
+// AlltoallInit initializes a persistent Alltoall (MPI_Alltoall_init).
 func AlltoallInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, alltoall(x, c, send, recv))
 }
 
-// AlltoallvInit makes a persistent Alltoallv (MPI_Alltoallv_init).
+// AlltoallvInit initializes a persistent Alltoallv (MPI_Alltoallv_init).
 func AlltoallvInit[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (*Persistent, error) {
 	x := new(call)
 	return c.persistent(ctx, x, alltoallv(x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
 }
 
-// persistent makes a persistent operation of a call, unless its arguments are wrong.
+// persistent returns a persistent operation for a call, unless its arguments are invalid.
 func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persistent, error) {
 	if wrong != nil {
 		return nil, wrong
@@ -144,7 +144,7 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 	return p, nil
 }
 
-// persistentContext makes the communicator of a persistent operation. Its id is derived like that of a duplicate, so that
+// persistentContext creates the communicator of a persistent operation. Its id is derived like that of a duplicate, so that
 // operations match by the order of their initializations. All members have called it before a message goes to the
 // communicator, since a member that never does is waited for where Revoke of c ends the wait.
 func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
@@ -184,7 +184,7 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	return d, nil
 }
 
-// openEarly opens the instances of a communicator before its first operation, since nonblocking ones open none. Inside do.
+// openEarly opens the instances of a communicator before its first operation, since nonblocking ones open none. Called inside do.
 func (k *collective) openEarly(ctx context.Context) error {
 	if err := k.prepare(); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (c *Comm) freeContext(d *Comm) error {
 	return d.Close()
 }
 
-// newKept makes the operation that a persistent one reuses.
+// newKept returns the operation that a persistent one reuses.
 func (r *rankState) newKept() *operation {
 	o := &operation{isKept: true}
 	o.Init(r.progress, o)
@@ -222,5 +222,5 @@ func (o *operation) takeKept() *operation {
 	return o
 }
 
-// clone returns blocks of memory of their own.
+// clone returns a copy of blocks.
 func (b blocks) clone() blocks { return blocks{slices.Clone(b.counts), slices.Clone(b.displs)} }

@@ -34,14 +34,14 @@ type process struct {
 
 	isOpened atomic.Bool // The fields above are set. Events may come before.
 
-	// Guarded by engines.mu.
+	// Guarded by processes.mu.
 	sessions int
 	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
 
 	*registry // The streams of a process share that of the process.
 }
 
-// registry has the communicators of a process. Messages don't use it.
+// registry has the communicators of a process. Messages do not use it.
 type registry struct {
 	notesDropped atomic.Uint64 // Notes that no correct process sends, and those lost from earlyNotes.
 	bases        bases
@@ -108,7 +108,7 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 	}
 }
 
-// openProcess opens the process of a first session. It releases engines.mu, which the caller holds, while it opens. Ranks that are goroutines open
+// openProcess opens the process of a first session. It releases processes.mu, which the caller holds, while it opens. Ranks that are goroutines open
 // concurrently, and a bootstrap may make one wait for the other.
 func openProcess(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
 	e := &process{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}

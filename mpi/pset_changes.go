@@ -59,7 +59,7 @@ func changer[T any](ctx context.Context, s *Session, what string, f func(context
 	})
 }
 
-// waitingChanger calls f with the bootstrap's interface for changes of the job. what names the call in errors.
+// waitingChanger calls f with the bootstrap's interface for changes of the job. Errors contain what as the name of the call.
 func waitingChanger[T any](ctx context.Context, s *Session, what string, f func(context.Context, bootstrap.Changer) (T, error)) (result T, err error) {
 	if err := s.enter(); err != nil {
 		return result, err
@@ -124,7 +124,7 @@ func (s *Session) FinishChange(ctx context.Context, delta string) error {
 
 // DeletePset deletes a process set and its data. The creator may delete it while no change uses it, and any member
 // once the creator has ended. Groups that were made of the set stay as they are. A deleted delta remains the mpi://WORLD of the
-// processes that it added. Built-in sets can't be deleted.
+// processes that it added. Built-in sets cannot be deleted.
 func (s *Session) DeletePset(ctx context.Context, name string) error {
 	return s.change(ctx, "delete process set", func(ctx context.Context, c bootstrap.Changer) error { return c.DeletePset(ctx, name) })
 }

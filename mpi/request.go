@@ -17,7 +17,7 @@ type Request struct {
 	gen uint32
 }
 
-// started makes the handle of an operation that has been started.
+// started returns the handle of a started operation.
 func started(r *pml.Request, err error) (Request, error) {
 	if err != nil {
 		return Request{}, err
@@ -87,7 +87,7 @@ func (q Request) Free() error {
 
 func errInactive() error { return fmt.Errorf("%w: the request is inactive", ErrClosed) }
 
-// nullOwner makes requests that are complete from the start, such as those of operations with
+// nullOwner creates requests that are complete at the beginning, such as those of operations with
 // ProcNull. They are recycled like a PML's. Guarded by the engine's lock.
 type nullOwner struct {
 	engine *progress.Engine

@@ -205,7 +205,7 @@ func (c *Comm) startFailed(err error) Request {
 	return c.local.nulls.request(st)
 }
 
-// started makes the handle of a nonblocking operation. A revocation that came after the check of the state is reported by Wait.
+// started returns the handle of a nonblocking operation. A revocation that came after the check of the state is reported by Wait.
 func (c *Comm) started(r *pml.Request, err error) (Request, error) {
 	if err != nil {
 		if why := c.terminalError(); why != nil && !errors.Is(err, ErrClosed) {

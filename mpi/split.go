@@ -137,7 +137,7 @@ func part(all []choice, color int64) []int {
 	return ranks
 }
 
-// sub makes the communicator of some ranks.
+// sub creates the communicator of some ranks.
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	members, group := c.membersOf(id, ranks)
 	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: members}

@@ -61,7 +61,7 @@ func (s *Session) NewStream() (*Stream, error) {
 // String returns a name of the stream for people: "stream 1". No other open stream of the process has it.
 func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.process.Stream()) }
 
-// WithStream makes a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
+// WithStream creates a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
 // collective over c. Members may pass different streams, or nil for the engine of the process. Attributes and the topology are not copied. The
 // communicators that are made from the new one use the same stream. So do its thread communicators.
 //
@@ -119,7 +119,7 @@ func (s *Session) withStream(stream *Stream) (*Session, error) {
 }
 
 // wireUpStreams exchanges the cards of the members' stacks, and decides on the PML and the ids. This member's stack is that of s.
-// Inside do.
+// Called inside do.
 func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, spec pml.CommSpec, refused, err error) {
 	policy, err := policyOf(c.values)
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	return m, spec, refused, err
 }
 
-// gatherBounded returns every member's number. A number that is not 0 to most is ErrTransport. Inside do.
+// gatherBounded returns every member's number. A number that is not 0 to most is ErrTransport. Called inside do.
 func (c *Comm) gatherBounded(ctx context.Context, what string, mine, most int) ([]int64, error) {
 	all, err := c.gatherNumbers(ctx, int64(mine))
 	for rank, n := range all {
@@ -165,7 +165,7 @@ func (c *Comm) gatherBounded(ctx context.Context, what string, mine, most int) (
 	return all, err
 }
 
-// gatherBytes returns every member's bytes. Inside do.
+// gatherBytes returns every member's bytes. Called inside do.
 func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
 	lengths, err := c.gatherBounded(ctx, "payload length", len(mine), bootstrap.MaxPayload)
 	if err != nil {

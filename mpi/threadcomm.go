@@ -72,7 +72,7 @@ func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, e
 	return t, nil
 }
 
-// agree exchanges the numbers of goroutines, and derives the thread communicator's id. Inside do.
+// agree exchanges the numbers of goroutines, and derives the thread communicator's id. Called inside do.
 func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refused, err error) {
 	counts, err := c.gatherNumbers(ctx, int64(goroutines))
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 	return nil, t.refill(ctx)
 }
 
-// gatherNumbers returns every member's number. Inside do.
+// gatherNumbers returns every member's number. Called inside do.
 func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	all := make([]int64, c.size)
 	x := call{op: coll.Allgather, in: mem.Bytes([]int64{mine}), out: mem.Bytes(all)}
@@ -111,7 +111,7 @@ func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	return all, c.collective.inline(ctx, &x)
 }
 
-// fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Inside do.
+// fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Called inside do.
 func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
 	if l, ok := framework.As[pml.RankLimiter](c.module.Module); ok {
 		if err := l.FitsRanks(t.members); err != nil {
@@ -142,7 +142,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 	t.members = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}
 }
 
-// refill makes sure that there are ids for an activation. Once in 32,767 activations all processes meet
+// refill ensures that there are ids for an activation. Once in 32,767 activations all processes meet
 // for it, and if the parent's id leaves no level for children.
 func (t *ThreadComm) refill(ctx context.Context) error {
 	if t.ids.Left() >= idsPerActivation {
@@ -156,7 +156,7 @@ func (t *ThreadComm) refill(ctx context.Context) error {
 	return nil
 }
 
-// open makes the ranks of this process.
+// open creates the ranks of this process.
 func (t *ThreadComm) open(c *Comm) {
 	e := t.session.process
 	n := t.counts[c.rank]

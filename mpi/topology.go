@@ -45,7 +45,7 @@ func (x *call) choose(c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
 	return &t.neighborhood, nil
 }
 
-// derived makes a communicator with c's members, as Dup does, without attributes and topology.
+// derived creates a communicator with c's members, as Dup does, without attributes and topology.
 func (c *Comm) derived(ctx context.Context, op string) (*Comm, error) {
 	var id cid.Extended
 	err := c.collective.do(ctx, op, 0, func() error {

@@ -121,7 +121,7 @@ func (p pairs) String() string {
 	return strings.Join(list, ", ")
 }
 
-// block is a set of pairs: from each of some ranks to each of some ranks.
+// block is the set of pairs from each rank of one list to each rank of another.
 type block struct{ from, to []int }
 
 // split makes blocks of pairs. If both ends are of one job, no block includes the pair of a rank and itself.

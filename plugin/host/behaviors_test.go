@@ -57,7 +57,7 @@ func be(what string) int {
 	case "old": // an offer of version 0
 		_, _ = unix.Write(3, []byte{2, 0, 0, 0, 0, 0, 0, 0})
 		time.Sleep(time.Hour)
-	case "forks": // a process of its own holds its output open
+	case "forks": // A separate process holds its output open.
 		child := exec.Command("sleep", "20")
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

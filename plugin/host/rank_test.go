@@ -125,7 +125,7 @@ func TestRankProcess(t *testing.T) {
 	}
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 	env.Engine.Add(m)
-	time.Sleep(2 * silence) // the engine's keeper polls, and would find out that it was killed
+	time.Sleep(2 * silence) // The progress goroutine polls, and would detect that it was killed.
 	fmt.Println(child(t))
 }
 
