@@ -22,7 +22,7 @@ func (i *ignored) skipped(file string, reason error) { i.file, i.reason = file, 
 
 func (i *ignored) log(log *slog.Logger) {
 	if len(i.variables) > 0 {
-		log.Warn("variables in the environment that ferry doesn't know are ignored; other software may use them", "variables", strings.Join(i.variables, ", "))
+		log.Warn("unknown variables in the environment are ignored; other software may use them", "variables", strings.Join(i.variables, ", "))
 	}
 	if i.reason != nil {
 		log.Warn(fmt.Sprintf("configuration file %s is ignored, because it %v; %s", i.file, i.reason, config.SkippedRemedy))

@@ -43,7 +43,7 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	}
 	table := a.pmls[0].CIDs()
 	ids := table.OfferFor(g.Policy, len(g.Members), bootstrap.MaxPayload-len(used)-wireup.PayloadFrame)
-	defer table.Release(ids) // no effect once the candidates are settled
+	defer table.Release(ids) // No effect after the candidates are settled.
 	body.IDs = ids.Bytes()
 	encoded, err := a.encodePayload(own, body)
 	if err != nil {

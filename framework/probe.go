@@ -90,7 +90,7 @@ func probeOne(ctx context.Context, c Component, params any) (v Verdict) {
 			v.Reason = "its probe gave no reason"
 		}
 	default:
-		return failedVerdict(fmt.Sprintf("its probe returned the status %q, which a probe can't return", v.Status))
+		return failedVerdict(fmt.Sprintf("its probe returned the status %q, which a probe cannot return", v.Status))
 	}
 	return v
 }

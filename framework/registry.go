@@ -73,7 +73,7 @@ func (r *Registry) RegisterParams(specs ...ParamSpec) {
 			panic(fmt.Sprintf("framework: parameter %s: %v", s.Name, err))
 		}
 		if first, _, _ := strings.Cut(s.Name, "."); slices.Contains(reservedWords, first) {
-			panic(fmt.Sprintf("framework: parameter %s: names can't begin with %s", s.Name, first))
+			panic(fmt.Sprintf("framework: parameter %s: names cannot begin with %s", s.Name, first))
 		}
 		if _, ok := r.specs[s.Name]; ok {
 			panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))

@@ -235,7 +235,7 @@ func TestProbe_ForgedVerdict_IsCorrected(t *testing.T) {
 	mute.probe = func(context.Context, any) Verdict { return Verdict{Status: StatusUnavailable} }
 	r.Register(forger)
 	r.Register(mute)
-	want := "btl forger: failed: its probe returned the status \"selected\", which a probe can't return\n" +
+	want := "btl forger: failed: its probe returned the status \"selected\", which a probe cannot return\n" +
 		"btl mute: unavailable: its probe gave no reason\nchosen"
 	if d := cmp.Diff(want, verdicts(pick(t, r, BTL, defaults(t, r)))); d != "" {
 		t.Error(d)

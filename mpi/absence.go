@@ -8,7 +8,7 @@ import (
 )
 
 // absence records the handles of communicators that are closed in this process, or will not be created. Guarded by
-// engine.mu.
+// process.mu.
 type absence struct {
 	closed  map[cid.Extended]closedEndpoints
 	order   []cid.Extended // The keys of closed by age; a ring once it is full.

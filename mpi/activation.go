@@ -341,7 +341,7 @@ func (s *threadRank) busy() error {
 		return nil
 	}
 	slices.Sort(busy)
-	const most = 4 // that are listed
+	const most = 4 // Listed communicators.
 	if more := len(busy) - most; more > 0 {
 		busy = append(busy[:most], fmt.Sprintf("%d others", more))
 	}

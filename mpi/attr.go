@@ -22,7 +22,7 @@ func NewKey[T any](hooks KeyHooks[T]) *Key[T] { return &Key[T]{hooks} }
 
 // attribute is one value of a communicator under some key.
 type attribute interface {
-	under() any // the key
+	under() any // The key.
 	copy() (attribute, bool)
 	delete()
 }
@@ -101,7 +101,7 @@ func (c *Comm) copyAttrs() []attribute {
 	var copies []attribute
 	whole := false
 	defer func() {
-		if !whole { // a hook has panicked
+		if !whole { // A hook has panicked.
 			deleteAttrs(copies)
 		}
 	}()

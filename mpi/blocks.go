@@ -305,7 +305,7 @@ func (b blocks) check(what string, room int, apart bool) (sum int, err error) {
 	if b.displs != nil && len(b.displs) != len(b.counts) {
 		return 0, fmt.Errorf("%w: %d displacements of %s for %d counts", ErrRank, len(b.displs), what, len(b.counts))
 	}
-	end, mixed := 0, false // of the blocks so far, where they are in order
+	end, mixed := 0, false // Of the blocks so far. mixed is set if they are not in order.
 	for i, n := range b.counts {
 		at := end
 		if b.displs != nil {

@@ -223,7 +223,7 @@ func (k *collective) abort(err error) {
 type node struct {
 	c         *Comm
 	sharer    btl.Sharer
-	component string // that it is a module of
+	component string // Component of the instance.
 }
 
 func (n *node) peer(rank int) (framework.Peer, error) {

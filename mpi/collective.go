@@ -80,7 +80,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	if temp > 0 {
 		p.Release(p.call.Temp)
 	}
-	if len(x.in)+len(x.out) > scratchLimit || x.packing != nil { // less may stay in memory until the next call
+	if len(x.in)+len(x.out) > scratchLimit || x.packing != nil { // Less may stay in memory until the next call.
 		p.call = coll.Call{}
 	}
 	return err
@@ -108,7 +108,7 @@ func (k *collective) schedule(alg *coll.Algorithm, x *call) *coll.Schedule {
 	k.replacedSchedules++
 	p.algorithm = nil
 	k.plan(&p.schedule, &p.args, alg, x)
-	if x.args.Vectors == nil { // otherwise the arguments are not all in args
+	if x.args.Vectors == nil { // Otherwise not all arguments are in args.
 		p.algorithm = alg
 	}
 	return &p.schedule
@@ -220,8 +220,8 @@ type shapeData struct {
 	force         *coll.Force
 	comparesCalls bool
 	offers        []coll.Offered
-	opens         bool        // some of them need an instance
-	table         *coll.Table // of those that don't
+	opens         bool        // Some offers need an instance.
+	table         *coll.Table // Algorithms without an instance.
 }
 
 // shapeKey identifies a shape with its parameters. It has slices as the bytes of their elements.

@@ -78,7 +78,7 @@ func compared(all []byte) error {
 	var b strings.Builder
 	b.WriteString("members called collectives that don't match")
 	for i, text := range texts {
-		const most = 4 // texts that are listed
+		const most = 4 // Listed texts.
 		if i == most {
 			fmt.Fprintf(&b, "; and %d others", len(texts)-most)
 			break
@@ -93,7 +93,7 @@ func ranksText(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d", ranks[0])
 	}
-	const most = 8 // ranks that are listed
+	const most = 8 // Listed ranks.
 	var b strings.Builder
 	for i, r := range ranks[:min(len(ranks), most)] {
 		if i > 0 {

@@ -14,13 +14,13 @@ import (
 // peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such schedule at a time, so that peers needs no lock.
 type peers struct {
 	c           *Comm
-	tag         int            // of the operation's messages
-	instance    coll.Instance  // of the algorithm, if it has any
-	call        coll.Call      // the operation
-	pendingStep pendingStep    // of the step of the instance that is waited for
-	open        []*pml.Request // under way, from first on
+	tag         int            // Of the operation's messages.
+	instance    coll.Instance  // Of the algorithm, if any.
+	call        coll.Call      // The operation.
+	pendingStep pendingStep    // Step of the instance that the call waits for.
+	open        []*pml.Request // Pending requests, from first on.
 	first       int
-	scratch     [][]byte // free pieces of working memory, the smallest first
+	scratch     [][]byte // Free pieces of working memory, the smallest first.
 }
 
 // begin begins an operation.

@@ -20,7 +20,7 @@ const (
 	AnySource = pml.AnySource // Source of receives and probes that accept any member.
 	AnyTag    = pml.AnyTag    // Tag of receives and probes that accept any tag.
 	ProcNull  = pml.ProcNull  // Rank without a process. Operations with it complete at once and transfer no data.
-	Undefined = -32766        // no rank, no colour, no index
+	Undefined = -32766        // No rank, no color or no index.
 )
 
 // CommID identifies a communicator. It is equal in all members, and unique in the job.
@@ -39,7 +39,7 @@ type Comm struct {
 	state  atomic.Uint32 // stateClosed and others; 0 while all calls are possible.
 
 	rank       int
-	local      *rankState // of this rank
+	local      *rankState // Of this rank.
 	session    *Session
 	threadRank *threadRank // Of a goroutine rank. nil if the rank is the process.
 	group      *Group
@@ -351,7 +351,7 @@ func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is cl
 
 // Transport is how messages to one member travel.
 type Transport struct {
-	PML       string // the point-to-point layer: "ob1"
+	PML       string // Point-to-point layer, for example "ob1".
 	Component string // Transport below the PML, for example "shm". Empty if none reaches the member.
 	Device    string // For example "/dev/shm/...".
 	Provider  string // Provider of the fabric below an MTL.

@@ -49,7 +49,7 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 	if _, err := s.process.ForcedAlgorithms(values); err != nil {
 		return nil, err
 	}
-	if err := s.hold(&s.comms); err != nil { // while it is made
+	if err := s.hold(&s.comms); err != nil { // During the creation.
 		return nil, err
 	}
 	defer s.drop(&s.comms)
@@ -70,7 +70,7 @@ func commValues(values *framework.Values, opts []CommOption) (*framework.Values,
 	}
 	for name := range set {
 		if spec, ok := values.Spec(name); ok && spec.Scope != framework.ScopeCommunicator {
-			return nil, fmt.Errorf("%w: parameter %s has %s scope, and can't be set for one communicator", ErrConfig, name, spec.Scope)
+			return nil, fmt.Errorf("%w: parameter %s has %s scope, and cannot be set for one communicator", ErrConfig, name, spec.Scope)
 		}
 	}
 	return values.With("WithCommParam", set)

@@ -106,7 +106,7 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 		if sendErr != nil && err == nil {
 			err = sendErr
 			msg = announcement(cid.Extended{}, g)
-			c.refuse(id, g, err) // some may have it
+			c.refuse(id, g, err) // Some members may have it.
 		}
 	}
 	return id, err
@@ -137,7 +137,7 @@ func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 	c.session.asyncs.spawn(func(ctx context.Context) {
 		st, err := q.Wait(ctx, turn)
 		k.waits.Lock()
-		if k.waits.unheard[q] == turn { // otherwise it is in use again already
+		if k.waits.unheard[q] == turn { // Otherwise it is in use again.
 			delete(k.waits.unheard, q)
 		}
 		k.waits.Unlock()
@@ -145,7 +145,7 @@ func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 			return
 		}
 		if id := cid.FromBytes([16]byte(b[:16])); id.Base != 0 {
-			c.refuse(id, g, fmt.Errorf("%w: creating it was given up here", ErrBroken))
+			c.refuse(id, g, fmt.Errorf("%w: its creation has failed here", ErrBroken))
 		}
 	})
 }
@@ -172,7 +172,7 @@ func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int)
 	}
 	id := cid.FromBytes([16]byte(b[:16]))
 	if id.Base == 0 {
-		return cid.Extended{}, fmt.Errorf("%w: %s got no communicator id; its error says why", ErrBroken, first)
+		return cid.Extended{}, fmt.Errorf("%w: %s got no communicator id; see the error of that rank", ErrBroken, first)
 	}
 	return id, nil
 }
@@ -180,7 +180,7 @@ func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int)
 // bases provides ids that a single process may assign to communicators. They are derived from base ids of the bootstrap, each of which is sufficient
 // for many.
 type bases struct {
-	turn  chan struct{} // held by who uses drawn
+	turn  chan struct{} // Held by the goroutine that uses drawn.
 	drawn cid.Deriver
 }
 

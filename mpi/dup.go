@@ -24,11 +24,11 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	}
 	copied := false
 	defer func() {
-		if !copied { // a hook has panicked, and others have the duplicate
+		if !copied { // A hook has panicked, and other members have the duplicate.
 			c.refuse(ids[0], c.group, fmt.Errorf("dup: %w", errPanicked))
 		}
 	}()
-	attrs := c.copyAttrs() // first, so that it is in no duplicate that closes again
+	attrs := c.copyAttrs() // First, so that a panic of a hook leaves no duplicate.
 	copied = true
 	d, err := c.same(ids[0])
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 // CommRequest is the creation of a communicator in progress. It must not be copied. Wait, or a Test that returns true, returns the communicator once.
 // After that the request is inactive.
 type CommRequest struct {
-	done chan struct{} // closed when the creation has ended
+	done chan struct{} // Closed at the end of the creation.
 	comm *Comm
 	err  error
 	used atomic.Bool
@@ -153,7 +153,7 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	} else {
 		r.comm.attrs = attrs
 	}
-	if why := c.collective.broken.Load(); why != nil { // this member derives no further ids
+	if why := c.collective.broken.Load(); why != nil { // This member derives no further ids.
 		c.refuseSpan(c.collective.children.Unborn(), *why)
 	}
 }

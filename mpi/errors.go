@@ -19,8 +19,8 @@ var (
 	ErrBroken            = framework.ErrBroken            // Collectives of the communicator are broken.
 	ErrPending           = framework.ErrPending           // Operation or resource in use (MPI_ERR_PENDING).
 	ErrClosed            = framework.ErrClosed            // Use after Close, or of an inactive request (MPI_ERR_COMM, MPI_ERR_SESSION, MPI_ERR_REQUEST).
-	ErrCanceled          = framework.ErrCanceled          // the context was canceled
-	ErrTimeout           = framework.ErrTimeout           // the context's or the library's deadline passed
+	ErrCanceled          = framework.ErrCanceled          // Context canceled.
+	ErrTimeout           = framework.ErrTimeout           // Deadline of the context or of the library passed.
 	ErrConfig            = framework.ErrConfig            // Invalid parameter or selection (MPI_ERR_INFO_VALUE).
 	ErrUnsupported       = framework.ErrUnsupported       // Not supported by this machine, launcher or PML (MPI_ERR_UNSUPPORTED_OPERATION).
 	ErrType              = framework.ErrType              // Element type with pointers (MPI_ERR_TYPE).

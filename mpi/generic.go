@@ -15,7 +15,7 @@ import (
 // sendable checks that elements of type T may travel.
 func sendable[T any]() error {
 	if !mem.PointerFree[T]() {
-		return fmt.Errorf("%w: %s can't be sent; use a type made of numbers", ErrType, reflect.TypeFor[T]())
+		return fmt.Errorf("%w: %s cannot be sent; use a type without pointers", ErrType, reflect.TypeFor[T]())
 	}
 	return nil
 }

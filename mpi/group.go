@@ -17,8 +17,8 @@ type Comparison int
 const (
 	Identical Comparison = iota // The same members in the same order. Of communicators: the same communicator.
 	Congruent                   // Communicators with equal groups and different contexts.
-	Similar                     // the same members in another order
-	Unequal                     // other members
+	Similar                     // The same members in another order.
+	Unequal                     // Different members.
 )
 
 // String returns the name of the constant in lower case.

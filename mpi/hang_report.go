@@ -25,32 +25,32 @@ import (
 type hangReport struct {
 	Waits  []wait `json:"waits"`
 	More   int    `json:"more,omitempty"`   // Waits that are not listed.
-	Queues string `json:"queues"`           // of all communicators
-	Stacks string `json:"stacks,omitempty"` // of all goroutines
+	Queues string `json:"queues"`           // Of all communicators.
+	Stacks string `json:"stacks,omitempty"` // Of all goroutines.
 }
 
 // wait is one call that does not return.
 type wait struct {
 	What string `json:"what"`         // "waits in Recv for rank 1, tag 7"
-	On   []int  `json:"on,omitempty"` // the processes of the job that can end it, if it takes all of them
+	On   []int  `json:"on,omitempty"` // Processes of the job that must all act to end the wait.
 }
 
 // Names that the launcher knows, too.
 const (
 	waitsReport  = "waits"
-	reportWaits  = "report" // how Dump is asked for
+	reportWaits  = "report" // Argument of Dump.
 	reportStacks = "stacks"
 )
 
 const (
-	mostWaits   = 64        // that are reported
-	mostStacks  = 256 << 10 // bytes; a report has room for more, and a person does not
+	mostWaits   = 64        // Reported waits.
+	mostStacks  = 256 << 10 // Bytes. A report has room for more, but would not be readable.
 	reportGrace = time.Second
 )
 
 // Dump implements assembly.Watcher for a request of the launcher, because of a hang or a user. Standard error may block.
 func (e *process) Dump(how string) {
-	if !e.isOpened.Load() { // waiting for its end could make that wait for us
+	if !e.isOpened.Load() { // Waiting for the end of the opening could deadlock.
 		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
 		return
 	}

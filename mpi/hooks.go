@@ -24,7 +24,7 @@ type CollectiveHooks interface {
 // Revoke is included in the member that calls it, with Seq 0.
 type CollectiveOp struct {
 	Comm *Comm
-	Name string // as in errors: "allreduce", "iallreduce", "dup"
+	Name string // As in errors, for example "allreduce", "iallreduce" or "dup".
 	// Bytes is the size of this member's part, as algorithms are chosen by it; 0 for
 	// operations without data.
 	Bytes int

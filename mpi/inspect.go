@@ -26,14 +26,14 @@ type PeerStats struct {
 	Proc                     Proc
 	Stream                   int            // Of this process; 0: its own stack.
 	PeerStream               int            // Of Proc; 0: its own stack.
-	Life                     framework.Life // as events of WithHooks name it; a process that replaces another has a new one
-	Transport                string         // in use; empty if none yet
-	Sent, Received           uint64         // messages
-	SentBytes, ReceivedBytes uint64         // payload, in bytes
-	Unexpected               uint64         // messages that came before their receive
-	Dropped                  uint64         // messages for communicators that were closed
-	Reconnects               uint64         // connections that were made again after one was lost
-	Resent                   uint64         // frames of the transport that went again
+	Life                     framework.Life // As in events of WithHooks. A process that replaces another has a different one.
+	Transport                string         // In use. Empty if there is none yet.
+	Sent, Received           uint64         // Messages.
+	SentBytes, ReceivedBytes uint64         // Payload in bytes.
+	Unexpected               uint64         // Messages that arrived before their receive.
+	Dropped                  uint64         // Messages for closed communicators.
+	Reconnects               uint64         // Connections established again after a loss.
+	Resent                   uint64         // Retransmitted frames of the transport.
 }
 
 // Stats returns counts per peer, for each open stream apart; none once the session is closed. An ended peer has none after its last communicator.

@@ -133,7 +133,7 @@ func (l Layout) buffer(buf []byte, receive bool) (pml.Buffer, error) {
 	case l.shape.Extent() > int64(len(buf)):
 		return pml.Buffer{}, fmt.Errorf("%w: the layout ends at byte %d, and the buffer at %d", ErrTruncate, l.shape.Extent(), len(buf))
 	case receive && l.hasOverlap:
-		return pml.Buffer{}, fmt.Errorf("%w: blocks of a layout overlap, so that it can't receive", ErrUnsupported)
+		return pml.Buffer{}, fmt.Errorf("%w: blocks of a layout overlap, so that it cannot receive", ErrUnsupported)
 	}
 	if from, to, ok := l.shape.contiguous(); ok {
 		return pml.Buffer{Bytes: buf[from:to]}, nil
@@ -220,7 +220,7 @@ func (v *vector) Unpack(buf, src []byte, offset int64) {
 // that is empty.
 type indexed struct {
 	blocks       []Block
-	starts       []int64 // where each block begins in the message
+	starts       []int64 // Offset of each block in the message.
 	size, extent int64
 }
 

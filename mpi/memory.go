@@ -26,7 +26,7 @@ type Memory struct {
 // session cannot be closed before. Errors are ErrUnsupported for a size that is negative or beyond the address space, and an error with the missing
 // resource if there is no room.
 func AllocMem(s *Session, bytes int) (*Memory, error) {
-	const most = 1 << 46 // half of a 47-bit address space
+	const most = 1 << 46 // Half of a 47-bit address space.
 	if bytes < 0 || bytes > most {
 		return nil, fmt.Errorf("%w: memory of %d bytes", ErrUnsupported, bytes)
 	}

@@ -12,8 +12,8 @@ import (
 // Recv or Irecv, also after the close of its communicator, which waits for it. It must not be copied.
 type Message struct {
 	comm    *Comm
-	claimed pml.Claimed // nil for ProcNull
-	used    atomic.Bool // of ProcNull
+	claimed pml.Claimed // nil for ProcNull.
+	used    atomic.Bool // For ProcNull.
 }
 
 // Mprobe blocks until a message that matches is here, and takes it out of

@@ -32,7 +32,7 @@ type nonblocking struct {
 	// Guarded by the engine's lock.
 	running     []*operation         // In the order of their starts.
 	queued      []*operation         // Started after all running ones, in the order of their starts.
-	isStarting  bool                 // startWaiting is active further out.
+	isStarting  bool                 // startWaiting is active in a caller.
 	blockedCall *progress.Completion // Of a blocking collective in awaitTurn, or nil.
 	work        []step               // Steps for the communicator's goroutine.
 	isWorking   bool                 // The goroutine runs.
@@ -56,8 +56,8 @@ type operation struct {
 	schedule  coll.Schedule
 	run       coll.Run
 	call      coll.Call
-	instance  coll.Instance // of the algorithm, if it has any
-	steps     []step        // by number
+	instance  coll.Instance // Of the algorithm, if any.
+	steps     []step        // By index.
 
 	packing *packing // Of a form with layouts. Nil once its result is unpacked, and for others.
 
@@ -67,7 +67,7 @@ type operation struct {
 	inUse  atomic.Bool // Between Start and Release, if it is kept.
 
 	busy        int   // Steps in progress.
-	isAdvancing bool  // move is active in a caller.
+	isAdvancing bool  // advance is active in a caller.
 	err         error // First error.
 	isReported  bool  // Other members were notified of err.
 
@@ -167,7 +167,7 @@ func (k *collective) operationOf(kept *operation, x *call, choice *coll.Choice) 
 	case n > scratchLimit:
 		o.call.Temp = k.comm().session.process.pieces.take(n)
 	case cap(o.call.Temp) < n:
-		o.call.Temp = make([]byte, n, max(64, n)) // aligned for every element type
+		o.call.Temp = make([]byte, n, max(64, n)) // Aligned for every element type.
 	default:
 		o.call.Temp = o.call.Temp[:n]
 	}
@@ -202,7 +202,7 @@ func (n *nonblocking) run(o *operation) {
 
 // startWaiting runs waiting operations as far as they may. Lock held.
 func (n *nonblocking) startWaiting() {
-	if n.isStarting { // by the end of one that it runs
+	if n.isStarting { // By the end of an operation that it has started.
 		return
 	}
 	n.isStarting = true
@@ -460,7 +460,7 @@ func (o *operation) Cancel() {}
 
 // Lasting implements pml.Lasting. One member cannot cancel a collective.
 func (o *operation) Lasting() error {
-	return fmt.Errorf("%w: a collective can't be canceled", ErrUnsupported)
+	return fmt.Errorf("%w: a collective cannot be canceled", ErrUnsupported)
 }
 
 // Release implements pml.Owner.
@@ -506,7 +506,7 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 	var s step
 	e.Lock()
 	defer func() {
-		if s.operation != nil { // the lock is not held
+		if s.operation != nil { // The lock is not held.
 			c := s.k.comm()
 			why := any(errNoReturn)
 			if v := recover(); v != nil {

@@ -158,7 +158,7 @@ type earlyNote struct {
 }
 
 // earlyNotes is the early-arrival queue of notes, the oldest first. If it is full, the oldest one is lost. Its sender
-// repeats it. Guarded by engine.mu.
+// repeats it. Guarded by process.mu.
 type earlyNotes struct {
 	notes []earlyNote
 	bytes int // Of all messages.

@@ -12,8 +12,8 @@ import (
 // Status describes a completed operation (MPI-4.1 section 3.2.5). Where there
 // was no message it is {AnySource, AnyTag, 0}; for ProcNull {ProcNull, AnyTag, 0}.
 type Status struct {
-	Source   int   // rank of the sender
-	Tag      int   // the message's tag
+	Source   int   // Rank of the sender.
+	Tag      int   // Tag of the message.
 	Bytes    int   // Full length of the message.
 	Canceled bool  // The operation was canceled, and has transferred no data.
 	Err      error // Error of the operation.
@@ -266,18 +266,18 @@ func (c *Comm) recvsend(ctx context.Context, send []byte, dst, stag int, recv []
 	}
 	gen := r.Generation()
 	if err := c.pml.Send(ctx, pml.Buffer{Bytes: send, Form: c.formOf(send)}, dst, stag, plane, pml.Standard); err != nil {
-		_, _ = withdraw(r, gen) // the send's error is the one to report
+		_, _ = withdraw(r, gen) // The error of the send is returned.
 		return pml.NoMessage(), err
 	}
 	st, err := r.Wait(ctx, gen)
-	if err == nil || r.Stale(gen) { // otherwise ctx has ended, or the receive is suspended
+	if err == nil || r.Stale(gen) { // Otherwise ctx has ended, or the receive is suspended.
 		return st, err
 	}
 	late, lateErr := withdraw(r, gen)
 	if late.Canceled {
 		return pml.NoMessage(), err
 	}
-	return late, lateErr // it had matched, and so completed
+	return late, lateErr // It had matched, and has completed.
 }
 
 // withdraw cancels an operation, and blocks until it has ended. An unmatched one ends at once, a matched one when the peer has completed it or failed.

@@ -376,7 +376,7 @@ func (o *partitioned) Cancel() {}
 
 // Lasting implements pml.Lasting.
 func (o *partitioned) Lasting() error {
-	return fmt.Errorf("%w: a partitioned operation can't be canceled", ErrUnsupported)
+	return fmt.Errorf("%w: a partitioned operation cannot be canceled", ErrUnsupported)
 }
 
 // Release implements pml.Owner.

@@ -23,7 +23,7 @@ type Persistent struct {
 	early *earlyRun    // Of a collective in shared memory, or nil.
 
 	mu      sync.Mutex
-	active  Request // of the operation that was started last
+	active  Request // Of the last started operation.
 	isFreed bool
 }
 
@@ -112,7 +112,7 @@ func (p *Persistent) current() Request {
 		p.active = p.early.promote(nil)
 	}
 	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
-		p.active = Request{} // consumed
+		p.active = Request{} // Consumed.
 	}
 	return p.active
 }

@@ -176,7 +176,7 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	}
 	c.contexts[d] = struct{}{}
 	c.mu.Unlock()
-	if state := c.state.Load(); state&stateClosed != 0 { // meanwhile
+	if state := c.state.Load(); state&stateClosed != 0 { // Closed meanwhile.
 		_ = d.Close()
 	} else if state != 0 {
 		d.terminate(state&^stateReported, c.terminalError())

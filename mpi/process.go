@@ -25,7 +25,7 @@ import (
 type process struct {
 	*assembly.Assembly
 	client          bootstrap.Client // WithBootstrap's, or nil
-	rankState                        // of the process
+	rankState                        // Of the process.
 	identity        bootstrap.Identity
 	pieces          largePieces
 	transportMemory transportMemory
@@ -36,7 +36,7 @@ type process struct {
 
 	// Guarded by processes.mu.
 	sessions int
-	busy     chan struct{} // not nil while the engine opens or closes; closed at its end
+	busy     chan struct{} // Not nil while the process opens or closes. Closed at the end of that.
 
 	*registry // The streams of a process share that of the process.
 }
@@ -47,7 +47,7 @@ type registry struct {
 	bases        bases
 
 	mu          sync.Mutex
-	comms       map[cid.EndpointID]*Comm // that are open
+	comms       map[cid.EndpointID]*Comm // Open communicators.
 	endpoints   int                      // Upper bound of the endpoints in comms.
 	early       earlyEvents
 	revocations revocations
@@ -133,7 +133,7 @@ func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 		processes.mu.Lock()
 		close(e.busy)
 		e.busy = nil
-		if a == nil { // it failed, or a component panicked
+		if a == nil { // It failed, or a component panicked.
 			processes.remove(e)
 			return
 		}
@@ -180,7 +180,7 @@ func release(e *process, linger time.Duration) error {
 		return nil
 	}
 	e.busy = make(chan struct{})
-	processes.mu.Unlock() // other engines come and go meanwhile
+	processes.mu.Unlock() // Other processes may open and close meanwhile.
 	err := e.end(linger)
 	processes.mu.Lock()
 	close(e.busy)
@@ -240,7 +240,7 @@ func (e *process) open() (all []*Comm) {
 }
 
 // earlyEvents are the Broken events of communicators that not all ranks of this process have yet. Guarded by
-// engine.mu.
+// process.mu.
 type earlyEvents struct {
 	events map[cid.Extended]bootstrap.Event
 	order  []cid.Extended // The oldest one first.

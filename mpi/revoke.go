@@ -91,7 +91,7 @@ type revocation struct {
 }
 
 // revocations has them by communicator, without a limit, because a member that misses one would wait forever. Guarded by
-// engine.mu.
+// process.mu.
 type revocations map[cid.Extended]revocation
 
 // add keeps the first revocation of a communicator.

@@ -23,10 +23,10 @@ type ThreadLevel int
 
 // The thread levels, from the strictest promise to none.
 const (
-	ThreadSingle     ThreadLevel = iota + 1 // one goroutine
-	ThreadFunneled                          // only the one that opened the session calls
-	ThreadSerialized                        // any, one at a time
-	ThreadMultiple                          // any, at any time
+	ThreadSingle     ThreadLevel = iota + 1 // One goroutine calls the library.
+	ThreadFunneled                          // Only the goroutine that has opened the session calls the library.
+	ThreadSerialized                        // Any goroutine calls, one at a time.
+	ThreadMultiple                          // Any goroutine calls, at any time.
 )
 
 // Session is the use of ferry by a part of a program. It is a local handle with a configuration, and the origin of groups and communicators (MPI-4.1
@@ -46,10 +46,10 @@ type Session struct {
 	streams []*Stream
 	// streamErrs are errors of streams that have ended.
 	streamErrs []error
-	comms      int           // open, or being made
-	memories   int           // open
-	ending     int           // communicators that are closed, and have collectives under way
-	ended      chan struct{} // closed when there is none
+	comms      int           // Open or being created.
+	memories   int           // Open.
+	ending     int           // Closed communicators with collectives in progress.
+	ended      chan struct{} // Closed when ending becomes 0.
 	closed     bool
 }
 
@@ -193,7 +193,7 @@ func (s *Session) beginClose(open string) ([]*Stream, error) {
 		}
 	}
 	if own := s.pending(); own != "" || open != "" {
-		return nil, fmt.Errorf("%w: first close what the session has open: %s", ErrPending, strings.TrimPrefix(own+open, "; "))
+		return nil, fmt.Errorf("%w: the session has open resources; close them first: %s", ErrPending, strings.TrimPrefix(own+open, "; "))
 	}
 	s.closed = true
 	for _, st := range s.streams {
@@ -269,8 +269,8 @@ func (s *Session) ThreadLevel() ThreadLevel { return s.level }
 type PsetInfo struct {
 	Name     string
 	Size     int
-	Included bool // the caller is a member
-	Dynamic  bool // the set came to be after the job started
+	Included bool // The caller is a member.
+	Dynamic  bool // The set was created after the start of the job.
 }
 
 // Psets returns the names of the process sets. The first are mpi://WORLD, mpi://SELF, mpix://SHARED (the processes of this

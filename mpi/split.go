@@ -37,7 +37,7 @@ func (c *Comm) firstHere() int {
 			return rank
 		}
 	}
-	return 0 // this process itself is
+	return 0 // Not reached, because this process is on its node.
 }
 
 // Create creates a communicator for some of the members (MPI_Comm_create). It is collective over c. All members pass the same group. They may also pass
@@ -72,7 +72,7 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 // choice is the input of one member to Split, as it is sent.
 type choice struct {
 	color, key int64
-	local      cid.Local // the member's id for the new communicator, or NoLocal
+	local      cid.Local // Id of the member for the new communicator, or NoLocal.
 }
 
 // colorFailed is the color of a member without a free id. All members then fail.

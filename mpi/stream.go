@@ -37,7 +37,7 @@ func (s *Session) NewStream() (*Stream, error) {
 	if err := s.process.progress.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.hold(&s.comms); err != nil { // while it is opened
+	if err := s.hold(&s.comms); err != nil { // During the opening.
 		return nil, err
 	}
 	defer s.drop(&s.comms)
@@ -78,7 +78,7 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("with stream: %w", err)
 	}
-	if err := s.hold(&s.comms); err != nil { // while it is made
+	if err := s.hold(&s.comms); err != nil { // During the creation.
 		return nil, fmt.Errorf("with stream: %w", s.errEnded(err))
 	}
 	defer s.drop(&s.comms)

@@ -37,7 +37,7 @@ func (l *lockCursor) release() { l.held.Unlock() }
 
 // progress polls each engine of the requests once.
 func (l *lockCursor) progress(reqs []Request) {
-	var space [8]*progress.Engine // more allocate
+	var space [8]*progress.Engine // A larger number allocates.
 	polled := space[:0]
 	for _, q := range reqs {
 		if q.r != nil && !slices.Contains(polled, q.r.Engine()) {
@@ -120,7 +120,7 @@ func waitEngines(ctx context.Context, reqs []Request) {
 // waitAnyEngine is waitAny of requests that have several engines.
 func waitAnyEngine(ctx context.Context, reqs []Request) error {
 	m := progress.NewMultiWait()
-	defer m.Remove() // after the lock is released
+	defer m.Remove() // After the release of the lock.
 	if ready, err := addAll(m, reqs); ready || err != nil {
 		return err
 	}

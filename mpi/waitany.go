@@ -43,13 +43,13 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				waitEngines(ctx, reqs[i:])
 				e.Lock()
 			} else {
-				waitLast(ctx, e, reqs[i:]) // most others are complete then
+				waitLast(ctx, e, reqs[i:]) // By then most others are complete.
 			}
 		}
 		s, err := q.r.WaitLocked(ctx, q.gen, nil) // All paths are polled, because other requests may complete.
 		if err != nil && q.r.Suspended(q.gen) != nil {
 			suspended = append(suspended, i)
-			if st != nil { // in case that ctx ends
+			if st != nil { // ctx may end.
 				st[i] = noMessage()
 				st[i].Err = err
 			}
@@ -262,7 +262,7 @@ func waitAny(ctx context.Context, reqs []Request) error {
 	if e == nil {
 		return nil
 	}
-	var space [16]*progress.Completion // more allocate
+	var space [16]*progress.Completion // A larger number allocates.
 	waitFor := space[:0]
 	e.Lock()
 	defer e.Unlock()
@@ -271,7 +271,7 @@ func waitAny(ctx context.Context, reqs []Request) error {
 			continue
 		}
 		if !q.r.Live(q.gen) {
-			return nil // the next test returns the error
+			return nil // The next test returns the error.
 		}
 		waitFor = append(waitFor, &q.r.Completion)
 	}

@@ -78,7 +78,7 @@ func (e *Engine) runProgressGoroutine() {
 	defer close(g.done)
 	tick := time.NewTimer(progressTick)
 	defer tick.Stop()
-	var seen uint64 // e.polls at the last check
+	var seen uint64 // Value of e.polls at the last check.
 	for {
 		select {
 		case <-g.quit:

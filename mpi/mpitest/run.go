@@ -22,7 +22,7 @@ var (
 )
 
 // errGoexit is the error of a rank if its function does not return.
-var errGoexit = errors.New("its goroutine has ended: a rank reports what is wrong by returning an error, not by t.Fatal")
+var errGoexit = errors.New("its goroutine has ended: a rank must return an error instead of calling t.Fatal")
 
 const (
 	defaultTimeout = 30 * time.Second
@@ -96,11 +96,11 @@ func segments() (string, error) {
 // run is a job in progress.
 type run struct {
 	job    Job
-	name   string // of labels, unique in the process
+	name   string // For labels. Unique in the process.
 	limit  string // The reason of the timeout, for the report.
 	server *server.Server
 
-	end     context.CancelCauseFunc // of the ranks' context
+	end     context.CancelCauseFunc // Of the ranks' context.
 	ctxDone <-chan struct{}         // Closed when that has ended.
 
 	mu       sync.Mutex

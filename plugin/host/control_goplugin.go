@@ -153,7 +153,7 @@ type command struct {
 	hasLine   atomic.Bool  // The first line has come
 
 	mu       sync.Mutex
-	child    *child // nil before Start
+	child    *child // nil before Start.
 	isKilled bool   // Start must fail
 }
 

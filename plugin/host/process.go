@@ -37,7 +37,7 @@ type process struct {
 
 	mu        sync.Mutex
 	endReason error       // Reason of the end, nil while it runs.
-	hasEnded  atomic.Bool // ends is set
+	hasEnded  atomic.Bool // endReason is set.
 }
 
 // start starts the plugin, and blocks until it has described its transport. The plugin writes to the eventfd wake to wake this process. The error

@@ -128,7 +128,7 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 var warned sync.Map
 
 func warnForeign(variables []string) {
-	warn("variables in the environment that ferry doesn't know are ignored (other software may use them): %s", strings.Join(variables, ", "))
+	warn("unknown variables in the environment are ignored (other software may use them): %s", strings.Join(variables, ", "))
 }
 
 func warnSkipped(file string, reason error) {
