@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// withEvents runs a program in each rank of a job. The program injects events of its own client.
+// withEvents runs a program in each rank of a job. The program injects events into its client.
 func withEvents(t *testing.T, job mpitest.Job, program func(ctx context.Context, c *mpi.Comm, client *injector) error) {
 	t.Helper()
 	job.RunSessions(t, func(ctx context.Context) error {

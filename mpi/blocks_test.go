@@ -344,7 +344,7 @@ func TestBlocks_LengthsDiffer_ReturnErrorWithoutHang(t *testing.T) {
 						n = lengths[1]
 					}
 					err = do(ctx, c, n)
-					for i := 0; err == nil && i < 3; i++ { // who has got all that it takes hears later
+					for i := 0; err == nil && i < 3; i++ { // A member with all its data is notified later.
 						err = mpi.Barrier(ctx, c)
 					}
 					return errors.Join(must(err != nil, "no error"), wants("the next one", mpi.Barrier(ctx, c), mpi.ErrBroken), mpi.Barrier(ctx, world))

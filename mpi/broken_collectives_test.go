@@ -44,7 +44,7 @@ func TestCollective_FailsInOneMember_EndsInAll(t *testing.T) {
 				case c.Rank() == 2:
 					err = breaks(c)
 				case name == "panic":
-					if err = allreduce(ctx, c, mpi.Sum[int]()); err == nil { // what rank 2 had sent was all that it took
+					if err = allreduce(ctx, c, mpi.Sum[int]()); err == nil { // The message of rank 2 was sufficient.
 						err = mpi.Barrier(ctx, c)
 					}
 				default:
@@ -146,7 +146,7 @@ func TestCreation_MemberHasNoNewComm_IsNotWaitedFor(t *testing.T) {
 						if !errors.Is(err, mpi.ErrBroken) && !errors.Is(err, framework.ErrNotMember) {
 							return fmt.Errorf("waiting for it: %w", err)
 						}
-					} else if err != nil && !errors.Is(err, mpi.ErrBroken) { // it had heard
+					} else if err != nil && !errors.Is(err, mpi.ErrBroken) { // It was notified.
 						return err
 					}
 					return mpi.Barrier(ctx, world)

@@ -174,7 +174,7 @@ func (k chances) endedCreations(ctx context.Context, s *mpi.Session, c *mpi.Comm
 	rng := k.of(c.Rank())
 	made, failed := 0, 0
 	for round := range 60 {
-		// Every round has a parent of its own: a failure breaks its collectives.
+		// Every round has a separate parent, because a failure breaks its collectives.
 		parent, err := c.Dup(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)

@@ -109,7 +109,7 @@ func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return err
 	}
-	// Two goroutines in collectives of one communicator: the second is refused.
+	// The second of two goroutines in collectives of one communicator is refused.
 	if c.Rank() == 0 {
 		inside := make(chan error)
 		go func() { inside <- mpi.Bcast(ctx, c, make([]byte, 1), 1) }()

@@ -235,7 +235,7 @@ func missing(ctx context.Context) error {
 			return err
 		}
 	}
-	// The failure leaves nothing: the same session goes on.
+	// The failure leaves no state, and the session still works.
 	c, err := mpi.CommFromGroup(ctx, pair, "pair")
 	if err != nil {
 		return err

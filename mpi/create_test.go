@@ -38,7 +38,7 @@ func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 		}
 		return g
 	}
-	// One group, in an order of its own; who is not in it takes part.
+	// One group in another order. Members outside of it take part.
 	d, err := c.Create(ctx, pick(4, 0, 2))
 	if me%2 == 1 {
 		if err := wants("create without the caller", err, mpi.ErrNoComm); err != nil {
@@ -63,7 +63,7 @@ func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if err != nil {
 		return err
 	}
-	// A group with others is that caller's error alone, and breaks nothing.
+	// A group with other processes is an error of that caller alone.
 	sub, err := c.Create(ctx, pick(0, 1))
 	if me < 2 {
 		_, bad := sub.Create(ctx, c.Group())
@@ -92,7 +92,7 @@ func create(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if err == nil {
 		return fmt.Errorf("create with different groups: %v", d.Group().Members())
 	}
-	// Or of a member that has heard before.
+	// Or in a member that was notified before.
 	return must(errors.Is(err, mpi.ErrGroup) || errors.Is(err, mpi.ErrBroken) && strings.Contains(err.Error(), "different groups"),
 		"create with different groups: %v", err)
 }

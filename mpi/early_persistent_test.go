@@ -109,7 +109,7 @@ func TestPersistentCollective_UsedByOtherCallsThanWait_Completes(t *testing.T) {
 		if err := p.Start(); err != nil {
 			return err
 		}
-		if c.Rank() == 0 { // Close of the communicator, and its operation completes all the same.
+		if c.Rank() == 0 { // The communicator is closed, and its operation still completes.
 			if err := errors.Join(c.Close(), world.Send(ctx, nil, 1, 0)); err != nil {
 				return err
 			}

@@ -94,7 +94,7 @@ func hasEnded(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// What has matched already is received all the same, and what is complete is taken.
+	// Matched messages are still received, and completed requests are taken.
 	m, _, err := c.Mprobe(ctx, 1, 1)
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func ExampleNewOp() {
 	}
 	defer c.Close()
 	all := []affine{{2, 1}}
-	if err := mpi.Allreduce(ctx, c, nil, all, compose); err != nil { // nil: in place
+	if err := mpi.Allreduce(ctx, c, nil, all, compose); err != nil { // nil means in place.
 		log.Fatal(err)
 	}
 	fmt.Println(all)

@@ -15,8 +15,7 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-// failingSends is an MTL whose sends of an armed process fail some polls after they began, as
-// sends to an unreachable host do. Its receives wait.
+// failingSends is an MTL. Sends of an armed process fail some polls after their start, like sends to an unreachable host. Its receives stay pending.
 type failingSends struct {
 	mtl.Component
 	armed *atomic.Bool
@@ -132,7 +131,7 @@ func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
 	}
 }
 
-// fallback is an MTL whose better candidate did not open in rank 1.
+// fallback is an MTL with a better candidate that did not open in rank 1.
 type fallback struct {
 	mtl.Component
 	rank          int

@@ -46,7 +46,7 @@ func TestDump_BothSides_ShowPendingOperations(t *testing.T) {
 
 // A call of a transport does not return.
 func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
-	t.Parallel() // it stands still: with an engine of its own
+	t.Parallel() // It blocks in a separate engine.
 	client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: &local.Params{}})
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func cancelExchange(ctx context.Context, c *mpi.Comm) error {
 	if err := q.Cancel(); err != nil {
 		return err
 	}
-	// A network completes the withdrawal later. Until then the receive may match a message.
+	// A network completes the withdrawal later. Before that the receive may match a message.
 	if st, err := q.Wait(ctx); err != nil || !st.Canceled {
 		return fmt.Errorf("a receive from any source: %+v, %v", st, err)
 	}

@@ -105,7 +105,7 @@ var operations = map[string]func(ctx context.Context, c *mpi.Comm, victim int) e
 	"alltoallv": func(ctx context.Context, c *mpi.Comm, _ int) error {
 		counts := []int{0, 1, 5000, 100_000, 7}
 		in := make([]byte, 200_000)
-		mine := counts[c.Rank()] // what goes to a rank depends on it alone
+		mine := counts[c.Rank()] // The data for a rank depends only on that rank.
 		recvs := []int{mine, mine, mine, mine, mine}
 		out := make([]byte, 5*mine)
 		for {

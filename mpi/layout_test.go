@@ -66,7 +66,7 @@ func TestLayout_Bytes_MatchLoop(t *testing.T) {
 		if _, err := r.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// And back: the bytes between stay.
+		// The bytes in between do not change.
 		dst, expect := bytes.Repeat([]byte{0xEE}, len(src)), bytes.Repeat([]byte{0xEE}, len(src))
 		for i, p := range at {
 			expect[p] = want[i]

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("FERRY_CONFIG", os.DevNull); err != nil { // no user's file in tests
 		panic(err)
 	}
-	// What must be processes: they die, or are counted for.
+	// Tests with separate processes, which are killed or counted.
 	localtest.Main(m, map[string]localtest.Program{
 		"agreekilled":  asProcess(agreeKilled),
 		"allocations":  asProcess(allocations),
@@ -60,7 +60,7 @@ func policies(t *testing.T, n int, program func(context.Context) error, names ..
 // inWorld runs f with a communicator of all ranks.
 func inWorld(f worldProgram) func(context.Context) error { return f.over(mpitest.Open) }
 
-// asProcess is inWorld for a process of its own.
+// asProcess is inWorld for a separate process.
 func asProcess(f worldProgram) localtest.Program { return f.over(mpi.OpenSession) }
 
 func (f worldProgram) over(open func(context.Context, ...mpi.SessionOption) (*mpi.Session, error)) func(context.Context) error {

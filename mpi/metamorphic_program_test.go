@@ -21,8 +21,7 @@ type program struct {
 	HasPartitioned bool
 }
 
-// step is one of a program. A communicator that a smaller program no longer makes is one
-// on which nothing happens.
+// step is one step of a program. A step on a communicator that a smaller program does not create has no effect.
 type step struct {
 	ID         int // contents and tag; a smaller program keeps it
 	Kind       string
@@ -49,8 +48,7 @@ var collectiveKinds = []string{
 // neighborKinds take the place of some collectives.
 var neighborKinds = []string{"neighbor_allgather", "neighbor_allgatherv", "neighbor_alltoall", "neighbor_alltoallv"}
 
-// elems are the types of elements; each names the reduction too. The last ones, whose
-// reductions don't commute, are drawn most.
+// elems are the types of elements with their reductions. The last ones, which do not commute, are chosen most often.
 var elems = []string{"byte sum", "uint64 sum", "int32 max", "byte triangle", "uint32 affine"}
 
 // stepBytes are sizes around the limits of cells, frames, areas and algorithms.

@@ -21,7 +21,7 @@ type player struct {
 	ctx   context.Context
 	me    int
 	rng   *rand.Rand  // of orders that are the rank's own
-	comms []*mpi.Comm // nil: not a member, or no longer open
+	comms []*mpi.Comm // nil for others and after Close.
 	later []step      // may be started in another order
 	under []underWay
 	out   digests
@@ -145,7 +145,7 @@ func (r *player) persistent(f form) error {
 	return errors.Join(err, p.Free())
 }
 
-// catchUp starts what was put off: communicators are mixed anew, the order of each stays.
+// catchUp starts deferred operations. Communicators are mixed, and the order of each is preserved.
 func (r *player) catchUp() error {
 	for len(r.later) > 0 {
 		comm := r.later[r.rng.IntN(len(r.later))].Comm
@@ -303,7 +303,7 @@ func (r *player) partitioned(c *mpi.Comm, s step, from, to int) error {
 // waits is the number of ways to wait.
 const waits = 6
 
-// wait waits for what is under way, for half of it in the last way.
+// wait waits for operations in progress.
 func (r *player) wait(way int) error {
 	r.rng.Shuffle(len(r.under), func(i, j int) { r.under[i], r.under[j] = r.under[j], r.under[i] })
 	n := len(r.under)
@@ -377,7 +377,7 @@ func (r *player) complete(way int, qs []mpi.Request, sts []mpi.Status) (err erro
 	return mpi.WaitAll(r.ctx, qs, sts)
 }
 
-// note keeps what came of a step.
+// note records the outcome of a step.
 func (r *player) note(id int, see [][]byte, st *mpi.Status) {
 	h := sha256.New()
 	for _, b := range see {

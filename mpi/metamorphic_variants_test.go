@@ -23,7 +23,7 @@ import (
 type variant struct {
 	name string
 	set  map[string]string
-	node func(rank, ranks int) int // nil: all on one
+	node func(rank, ranks int) int // nil for one node.
 	reg  func() *framework.Registry
 	// nodes is mpitest.Job.Nodes of a job whose communicators are created in levels; 0: there are no levels.
 	nodes int
@@ -125,7 +125,7 @@ func onHeap(reg func() *framework.Registry) func() *framework.Registry {
 	}
 }
 
-// job returns a job of processes over the variant, and what removes its directories.
+// job returns a job of processes over the variant, and a function that removes its directories.
 func (v variant) job(ranks int) (job mpitest.Job, done func(), err error) {
 	dirs := make([]string, ranks) // nodes have no directory in common
 	done = func() {
@@ -196,7 +196,7 @@ func TestMetamorphic_Variants_ReachTheirPaths(t *testing.T) {
 	}
 }
 
-// does says what a variant is for and doesn't do.
+// does returns an error if a variant does not run the code that it is for.
 func (v variant) does(table []mpi.CollectiveChoice, to mpi.Transport) error {
 	var wrong []error
 	if want := v.set["pml"]; want != "" && to.PML != want {

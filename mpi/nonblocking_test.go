@@ -464,7 +464,7 @@ func TestNonblocking_FailsInOneMember_EndsInAll(t *testing.T) {
 				if otherErr != nil { // it may have been over
 					otherErr = wants("one more under way", otherErr, mpi.ErrBroken)
 				}
-				for i := 0; i < 3 && mpi.Barrier(ctx, c) == nil; i++ { // who has got all that it takes hears later
+				for i := 0; i < 3 && mpi.Barrier(ctx, c) == nil; i++ { // A member with all its data is notified later.
 				}
 				return errors.Join(otherErr, wants("the next one", mpi.Barrier(ctx, c), mpi.ErrBroken), mpi.Barrier(ctx, world))
 			})

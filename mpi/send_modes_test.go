@@ -138,7 +138,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 	}
 	canceled, cancel := context.WithCancel(ctx)
-	cancel() // it has matched: the context can't take it back
+	cancel() // The context cannot withdraw a matched message.
 	long := make([]byte, sizes[2])
 	r, err = claimed[2].Irecv(long)
 	if err != nil {
@@ -197,7 +197,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		if round%2 == 1 {
 			s = ssend
 		}
-		out[0] = int64(round) // what it holds at Start is what goes
+		out[0] = int64(round) // The contents at Start are sent.
 		if err := errors.Join(recv.Start(), s.Start()); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err := mpi.Barrier(ctx, c); err != nil {
 		return err
 	}
-	// An active one is freed: the operation completes all the same.
+	// An active request is freed. Its operation still completes.
 	if err := errors.Join(recv.Start(), recv.Free(), send.Start()); err != nil {
 		return err
 	}

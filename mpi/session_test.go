@@ -362,7 +362,7 @@ func inSession(ctx context.Context, tag string, f func(*mpi.Comm) error) error {
 
 func TestSessionClose_AcceptedSends_AreFlushed(t *testing.T) { ranks(t, 2, linger) }
 
-// linger: rank 0 leaves at once after its sends, small and large.
+// linger leaves at once in rank 0, after small and large sends.
 func linger(ctx context.Context) error {
 	return inSession(ctx, "linger", func(c *mpi.Comm) error {
 		if c.Rank() == 0 {

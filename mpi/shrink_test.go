@@ -284,7 +284,7 @@ func TestShrink_MembersAreDisconnected_ConnectAgain(t *testing.T) {
 	})
 }
 
-// wiresUp runs a program in ranks of which rank 1 is disconnected from rank 0, so that their Shrink wires up.
+// wiresUp runs a program with rank 1 disconnected from rank 0, so that Shrink wires up again.
 func wiresUp(t *testing.T, program func(ctx context.Context, c *mpi.Comm, client *injector) error) {
 	t.Helper()
 	withEvents(t, mpitest.Job{Size: 4}, func(ctx context.Context, c *mpi.Comm, client *injector) error {
@@ -384,7 +384,7 @@ func TestShrink_ContextsEndWhileTheResultIsConfirmed_ResultsAreUniform(t *testin
 	}
 }
 
-// usesResult checks the result of a Shrink whose context may have ended: a barrier of the new communicator, or ErrCanceled.
+// usesResult checks the result of a Shrink with a context that may have ended. It is a communicator with a working barrier, or ErrCanceled.
 func usesResult(ctx context.Context, d *mpi.Comm, err error) error {
 	if errors.Is(err, mpi.ErrCanceled) {
 		return nil

@@ -292,7 +292,7 @@ func TestStartAndFinish_StormOfGoroutines_EachGetsARank(t *testing.T) {
 	}
 }
 
-// gatedConstructs is a bootstrap client whose group constructs for children of communicators wait.
+// gatedConstructs is a bootstrap client that blocks group constructs for children of communicators.
 type gatedConstructs struct {
 	bootstrap.Client
 	entered chan struct{}

@@ -69,7 +69,7 @@ func TestThreadComm_ContextEndsBeforeTheMatch_WithdrawsTheOperation(t *testing.T
 	large := pattern(1<<20, 1)
 	inThreads(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		if c.Rank() == 1 {
-			if _, err := c.Recv(ctx, nil, 0, 1); err != nil { // What was withdrawn is.
+			if _, err := c.Recv(ctx, nil, 0, 1); err != nil { // Withdrawn receives return an error.
 				return err
 			}
 			st, ok, err := c.Iprobe(0, 9)
@@ -101,7 +101,7 @@ func TestThreadComm_ContextEndsBeforeTheMatch_WithdrawsTheOperation(t *testing.T
 		if err != nil {
 			return err
 		}
-		// A matched send ends after the match, whatever its context.
+		// A matched send completes, independent of its context.
 		short, cancel := context.WithCancel(ctx)
 		defer cancel()
 		q, err := c.Isend(large, 1, 3)
@@ -330,7 +330,7 @@ func TestThreadComm_RankFailsWhileOthersCreate_AllEnd(t *testing.T) {
 						if d != nil {
 							_ = d.Close()
 						}
-						if name == "Dup" || name == "Idup" { // They wait for nobody.
+						if name == "Dup" || name == "Idup" { // They do not block.
 							if err := mpi.Barrier(ctx, c); err != nil {
 								return err
 							}

@@ -17,7 +17,7 @@ import (
 
 // Many goroutine ranks, few processors, and several thread communicators at once.
 
-// everyWait is a program in which ranks wait in every way: rings of messages of all sizes, any source, collectives, splits.
+// everyWait is a program with all kinds of waits. It has rings of messages of all sizes, receives from any source, collectives and splits.
 func everyWait(rounds int) func(ctx context.Context, c *mpi.Comm) error {
 	return func(ctx context.Context, c *mpi.Comm) error {
 		n, me := c.Size(), c.Rank()
@@ -294,7 +294,7 @@ func TestThreadComm_RankFailsWithWorkUnderWay_NothingIsLeft(t *testing.T) {
 	}
 }
 
-// busyRank is a random program, the same in all ranks, in which one rank fails.
+// busyRank is a random program, equal in all ranks. One rank fails in it.
 func busyRank(seed *rand.PCG, round int) func(context.Context, *mpi.Comm) error {
 	state, _ := seed.MarshalBinary()
 	return func(ctx context.Context, c *mpi.Comm) (err error) {

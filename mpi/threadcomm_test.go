@@ -459,7 +459,7 @@ func TestThreadComm_BlockedRanks_AppearInInspectionAndStats(t *testing.T) {
 type rankHooks struct {
 	calls  atomic.Int32 // In progress.
 	beside atomic.Bool  // Whether two calls came at the same time.
-	counts [8]int       // By kind. Unsynchronized: calls come one at a time.
+	counts [8]int       // By kind. Unsynchronized, because calls come one at a time.
 	bytes  int64        // Of matches.
 }
 

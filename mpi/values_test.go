@@ -29,8 +29,7 @@ func TestParams_RanksDiffer_MessagesArrive(t *testing.T) {
 	}}.RunSessions(t, inWorld(exchangeAllSizes))
 }
 
-// exchangeAllSizes has every rank send to every other what each path carries, out
-// of ordinary and of allocated memory.
+// exchangeAllSizes sends messages of all sizes between all pairs of ranks, on each path, from ordinary and from allocated memory.
 func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	for tag, size := range []int{1, 900, 1500, 5000, 40_000, 300_000, 1<<20 + 7} {
 		m, err := mpi.AllocMem(s, size)
@@ -62,7 +61,7 @@ func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 				}
 			}
 		}
-		if err := mpi.Barrier(ctx, c); err != nil { // nobody reads it any more
+		if err := mpi.Barrier(ctx, c); err != nil { // No member reads it any more.
 			return err
 		}
 		if err := m.Close(); err != nil {

@@ -56,7 +56,7 @@ func (o *operationStub) complete(i int) {
 	o.Engine().Release()
 }
 
-// engineSet returns open engines: two processes', and two ranks' of each.
+// engineSet returns open engines of two processes, and of two ranks of each.
 func engineSet(t *testing.T) (all []*progress.Engine) {
 	for range 2 {
 		process := progress.New(progress.Options{Spin: time.Microsecond, Yield: time.Microsecond})

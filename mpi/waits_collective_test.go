@@ -69,7 +69,7 @@ func waitsOfCollectives(ctx context.Context, s *mpi.Session, c *mpi.Comm) error 
 	return p.Free()
 }
 
-// reports waits until the report of a process has a wait that begins with want.
+// reports blocks until the report of a process has a wait that begins with want.
 func reports(ctx context.Context, s *mpi.Session, want string) error {
 	for {
 		waits := mpi.Waits(s)

@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// exchange is what two ranks that are goroutines of a test share.
+// exchange is the shared state of two ranks that are goroutines of a test.
 type exchange struct {
 	requests chan mpi.Request // of rank 1's receive
 	send     chan int         // tag of the message that rank 1 sends

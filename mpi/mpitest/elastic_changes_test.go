@@ -49,7 +49,7 @@ func TestJob_DisjointChanges_AreIndependent(t *testing.T) {
 	})
 }
 
-// provided is the program of the members of a change in which rank 1 provides a name.
+// provided is the program of the members of a change. Rank 1 provides a name.
 func provided(ctx context.Context) error {
 	m, err := join(ctx)
 	if err != nil {
