@@ -33,7 +33,7 @@ func lowest(a, b []uint32) []uint32 {
 	return all[:min(len(all), mostExamples)]
 }
 
-// AddCapability adds the members of c, none of which is in the list, and returns the index of their capabilities.
+// AddCapability adds the members of c, which are not in the list, and returns the index of their capabilities.
 func AddCapability(list []Capability, c Capability) ([]Capability, int) {
 	i := slices.IndexFunc(list, func(m Capability) bool { return string(m.Bytes) == string(c.Bytes) })
 	if i < 0 {

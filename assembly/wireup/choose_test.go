@@ -52,7 +52,7 @@ func TestChoose_Lists_DecideTheCommonPML(t *testing.T) {
 	}
 }
 
-// Members whose networks cannot communicate use a PML that both have. Without one, the error names both sides.
+// Members without a common network use a PML that both have. Without one, the error names both sides.
 func TestChoose_ProvidersDiffer_TakesCommonPML(t *testing.T) {
 	over := func(provider string) pml.Offer {
 		return pml.Offer{PML: "cm", Version: 1, Detail: "mtl ofi: " + provider}

@@ -61,8 +61,8 @@ type Call struct {
 
 // Create creates a communicator of all members of a layout, on at least two nodes. All members call it. It returns the table that they have in common.
 //
-// Errors: ErrTimeout and ErrProcFailed with a *framework.MissingError that names members at fault, ErrUnsupported, ErrTransport
-// that names the sender of bytes that make no sense, and the cause of the caller's context. All members get an error,
+// Errors are ErrTimeout and ErrProcFailed with a *framework.MissingError that names members at fault, ErrUnsupported, ErrTransport
+// with the sender of an invalid message, and the cause of the caller's context. All members get an error,
 // unless a member fails after its confirmation.
 func Create(p Port, call Call) (*Table, error) {
 	c := &creation{Call: call, port: p, levels: call.Layout.Levels(call.Member), schedule: NewSchedule(call.Layout, call.Timeout)}

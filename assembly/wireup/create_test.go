@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// even returns a job of nodes with so many processes each.
+// even returns a job with the same number of processes on each node.
 func even(nodes, each int) wireuptest.Job {
 	var m bootstrap.NodeMap
 	for n := range nodes {
@@ -101,8 +101,8 @@ func summarize(r wireuptest.Result) string {
 	return "failed"
 }
 
-// A message that makes no sense is ErrTransport in all members that return an error, and names its sender. Members that have
-// created the communicator are those to which the verdict came.
+// An invalid message is ErrTransport in all members that return an error, with its sender. Exactly the members that have received the verdict have
+// created the communicator.
 func TestCreate_GarbageMessage_NamesSender(t *testing.T) {
 	alterations := map[string]func([]byte) []byte{
 		"empty":           func([]byte) []byte { return nil },

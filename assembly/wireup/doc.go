@@ -24,7 +24,7 @@
 //
 // # Faults
 //
-// A fault is data: the ranks at fault, with the kind of the fault. A root whose construct has failed
+// A fault is data. It has the ranks at fault and the kind of the fault. A root with a failed construct
 // joins the next level, with the fault as its payload. A member with a fault sends Abort to its parent and
 // children in place of the message that is due, and returns the fault. Because the coordinator needs a
 // confirmation of each member, it cannot commit after that, and all members return an error. A fault

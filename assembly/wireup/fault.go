@@ -31,7 +31,7 @@ type Fault struct {
 	Text string // Reason, for Unsupported and Garbage, and a note for Missing.
 }
 
-// silentText is the text of Missing for a member that has joined a level, and whose message has not come in time.
+// silentText is the text of Missing for a member that has joined a level, and has sent no message in time.
 const silentText = "joined, and is silent"
 
 // mayDiffer reports whether another map or another value of bootstrap.roots_from can be the reason of a fault. Such members never join the
@@ -69,7 +69,7 @@ func (fs Faults) check() error {
 	return nil
 }
 
-// fault returns a single fault. The text is shortened to what travels.
+// fault returns a single fault. The text is shortened to the limit of messages.
 func fault(rank uint32, kind FaultKind, text string) Faults {
 	return Faults{{Rank: rank, Kind: kind, Text: strings.ToValidUTF8(text[:min(len(text), maxFaultText)], "")}}
 }

@@ -120,7 +120,7 @@ func comparePairs(a, b endedPair) int {
 	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Nonce, b.Nonce), cmp.Compare(a.Reconnected, b.Reconnected))
 }
 
-// Merge adds the members of other, none of which is in p. It is associative. It takes other over. An error wraps
+// Merge adds the members of other, which are not in p. It is associative. It takes ownership of other. An error wraps
 // framework.ErrUnsupported.
 func (p *Part) Merge(other Part) error {
 	if p.Count == 0 {
