@@ -7,20 +7,19 @@ import (
 	"testing"
 )
 
-// What people read must not disagree with what was measured.
-func TestResultsAndDocsFollowFromTheJSON(t *testing.T) {
+func TestPages_FollowFromJSON(t *testing.T) {
 	all, err := load("../results")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const remedy = "go run ./bench/compare -render"
 	for _, rep := range all {
-		b, err := os.ReadFile("../results/" + rep.key() + ".md")
+		b, err := os.ReadFile("../results/" + rep.Key() + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if string(b) != rep.text("results") {
-			t.Errorf("bench/results/%s.md does not follow from the file with .json: %s", rep.key(), remedy)
+			t.Errorf("bench/results/%s.md does not follow from the file with .json: %s", rep.Key(), remedy)
 		}
 	}
 	b, err := os.ReadFile("../../docs/performance.md")
@@ -39,8 +38,7 @@ func TestResultsAndDocsFollowFromTheJSON(t *testing.T) {
 	}
 }
 
-// A machine that is measured anew takes the place of its own results, and of no other's.
-func TestEachMachineKeepsItsSection(t *testing.T) {
+func TestDocument_MachineMeasuredAgain_ReplacesOnlyItsSection(t *testing.T) {
 	out, docs := t.TempDir(), t.TempDir()
 	page := filepath.Join(docs, "performance.md")
 	if err := os.WriteFile(page, []byte("before\n"+sectionBegin+"\nold\n"+sectionEnd+"\nafter\n"), 0o600); err != nil {
@@ -70,15 +68,15 @@ func TestEachMachineKeepsItsSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"## Intel(R) Xeon(R) CPU @ 2.70GHz, 2 processors", "## AMD EPYC, 2 processors, Debian GNU/Linux 12", "## AMD EPYC, 4 processors", "## AMD EPYC, 2 processors, Debian GNU/Linux 13",
-		"on first", "on third", "on fourth", "on fifth", "(plots/intel-r-xeon-r-cpu-2.70ghz-x2-debian-12/latency.svg)", "before\n", "\nafter\n",
+		"### Intel(R) Xeon(R) CPU @ 2.70GHz, 2 processors", "### AMD EPYC, 2 processors, Debian GNU/Linux 12", "### AMD EPYC, 4 processors", "### AMD EPYC, 2 processors, Debian GNU/Linux 13",
+		"\nfirst,", "\nthird,", "\nfourth,", "\nfifth,", "(plots/intel-r-xeon-r-cpu-2.70ghz-x2-debian-12/latency.svg)", "before\n", "\nafter\n",
 	} {
 		if strings.Count(string(b), want) != 1 {
 			t.Errorf("%d times %q in\n%s", strings.Count(string(b), want), want, b)
 		}
 	}
-	if strings.Contains(string(b), "on second") {
-		t.Error("old results of a machine stand beside its new ones")
+	if strings.Contains(string(b), "\nsecond,") {
+		t.Error("a machine has its old results beside its new ones")
 	}
 	for _, key := range []string{"amd-epyc-x2-debian-12", "amd-epyc-x2-debian-13", "amd-epyc-x4-debian-12", "intel-r-xeon-r-cpu-2.70ghz-x2-debian-12"} {
 		if _, err := os.Stat(filepath.Join(docs, "plots", key, "latency.svg")); err != nil {
@@ -87,18 +85,17 @@ func TestEachMachineKeepsItsSection(t *testing.T) {
 	}
 }
 
-// Rows come and go; those of a machine that is not here can't be measured again.
-func TestRowThatIsNoMoreStaysForAnotherMachine(t *testing.T) {
+func TestParseReport_RemovedFigure_KeepsItsRow(t *testing.T) {
 	rep, err := parseReport([]byte(`{"rows":[{"figure":"bandwidth by pigeon","unit":"GB/s","wanted":1.5,"results":[{"peer":"MPICH","setting":"as it comes","default":true,"ours":3,"peers":2,"ratio":1.5}]}]}`))
 	if err != nil || len(rep.Rows) != 1 || rep.Rows[0].Default == nil || !rep.Rows[0].Default.Met {
 		t.Fatalf("%+v, error %v", rep, err)
 	}
-	if text := rep.text("performance"); !strings.Contains(text, "| bandwidth by pigeon | 3.00 / 2.00 GB/s (MPICH) | 1.50 |") {
+	if text := rep.text("results"); !strings.Contains(text, "| bandwidth by pigeon | 3.00 / 2.00 GB/s (MPICH) | **1.50** met |") {
 		t.Error(text)
 	}
 }
 
-func TestSectionIsReplacedAndTheRestStays(t *testing.T) {
+func TestReplaceSection_KeepsRest(t *testing.T) {
 	text, err := replaceSection("before\n"+sectionBegin+"\nold\n"+sectionEnd+"\nafter\n", "new\n")
 	if want := "before\n" + sectionBegin + "\nnew\n" + sectionEnd + "\nafter\n"; err != nil || text != want {
 		t.Errorf("%q, error %v", text, err)
@@ -110,7 +107,7 @@ func TestSectionIsReplacedAndTheRestStays(t *testing.T) {
 	}
 }
 
-func TestPlotOfEachGraph(t *testing.T) {
+func TestPlots_DrawEachGraph(t *testing.T) {
 	dir := t.TempDir()
 	var curves []*curve
 	for _, g := range graphs {
@@ -141,7 +138,19 @@ func TestPlotOfEachGraph(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
+func TestHeadlines_AreFigures(t *testing.T) {
+	known := map[string]bool{}
+	for _, f := range figures() {
+		known[f.Name] = true
+	}
+	for _, name := range headlines {
+		if !known[name] {
+			t.Errorf("headline %q does not name a figure", name)
+		}
+	}
+}
+
+func TestTicks_Labels(t *testing.T) {
 	var names []string
 	for _, tick := range sizeTicks(1, 8<<10) {
 		names = append(names, tick.Label)

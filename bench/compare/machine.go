@@ -103,7 +103,7 @@ func (a about) Title() string {
 
 // key is the title as a file's name. A release of the system that mends it is the same
 // system.
-func (a about) key() string {
+func (a about) Key() string {
 	text := fmt.Sprintf("%s x%d %s", a.Processor, a.Processors, cmp.Or(a.Release, a.System))
 	return strings.Trim(regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(text), "-"), "-.")
 }

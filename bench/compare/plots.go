@@ -23,13 +23,14 @@ import (
 // A graph is one picture of docs/plots.
 type graph struct {
 	bench, Title, axis string
+	Short              string
 	top                bool // the legend is in the upper left corner, otherwise in the lower one
 }
 
 var graphs = []graph{
-	{"latency", "Latency between two ranks", "one way, us", true},
-	{"bw", "Bandwidth between two ranks, 64 messages under way", "GB/s", true},
-	{"mbw_mr", "Message rate between two ranks, 64 messages under way", "million messages/s", false},
+	{"latency", "Latency between two ranks", "one way, us", "latency", true},
+	{"bw", "Bandwidth between two ranks, 64 messages in flight", "GB/s", "bandwidth", true},
+	{"mbw_mr", "Message rate between two ranks, 64 messages in flight", "million messages/s", "message rate", false},
 }
 
 func (g graph) File() string { return g.bench + ".svg" }

@@ -9,33 +9,35 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 
 	"github.com/ferrympi/ferry/internal/hop"
 )
 
+// write stores a report as JSON, and as the page of its machine.
 func write(dir string, rep *report) error {
 	b, err := json.Marshal(rep)
 	if err != nil {
 		return fmt.Errorf("results: %w", err)
 	}
-	// A line for each figure and each pair. Inside a string quotes are escaped, so
-	// these are never part of one.
+	// One line per figure and per pair. Quotes are escaped within strings, so these
+	// patterns match only outside of them.
 	for _, begin := range []string{`{"figure":`, `{"peer":`, `{"ours":{`, `{"private_mib":`, `{"bench":`} {
 		b = bytes.ReplaceAll(b, []byte(begin), []byte("\n"+begin))
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, rep.key())
+	path := filepath.Join(dir, rep.Key())
 	if err := os.WriteFile(path+".json", append(b, '\n'), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(path+".md", []byte(rep.text("results")), 0o644)
 }
 
-// load returns what was measured on each machine, in the order of their names.
+// load returns the reports in dir, in the order of their file names.
 func load(dir string) (all []*report, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err == nil && len(paths) == 0 {
@@ -44,7 +46,7 @@ func load(dir string) (all []*report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range paths { // Glob has sorted them
+	for _, path := range paths { // Glob sorts.
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
@@ -68,7 +70,7 @@ func parseReport(b []byte) (*report, error) {
 		known[f.Name] = f
 	}
 	for i := range rep.Rows {
-		// One that isn't any more, of a machine that isn't here, stays as it was.
+		// A figure that no longer exists keeps its stored description.
 		if f, ok := known[rep.Rows[i].Name]; ok {
 			rep.Rows[i].figure = f
 		}
@@ -80,28 +82,28 @@ func parseReport(b []byte) (*report, error) {
 //go:embed report.tmpl
 var reportText string
 
-// texts are what people read of a report.
+// texts are the templates of report.tmpl.
 var texts = template.Must(template.New("").Funcs(template.FuncMap{
 	"digits":     digits,
-	"cell":       strings.NewReplacer("\n", " ", "|", "\\|").Replace, // text that fits a table
+	"cell":       strings.NewReplacer("\n", " ", "|", "\\|").Replace,
 	"nearFactor": func() float64 { return hop.NearFactor },
 	"graphs":     func() []graph { return graphs },
 	"plotsOf":    plotsOf,
-	"ways":       func() []string { return []string{"auto", "off", "cma", "memory"} },
+	"copies":     func() []string { return []string{"auto", "off", "cma", "memory"} },
 }).Parse(reportText))
 
 func (rep *report) text(name string) string {
 	var b strings.Builder
 	if err := texts.ExecuteTemplate(&b, name, rep); err != nil {
-		panic(err) // a template that doesn't fit its types: tests execute all of them
+		panic(err) // The template does not fit its types; tests execute all templates.
 	}
 	return b.String()
 }
 
-// Minutes that the run took.
+// Minutes is the duration of the run.
 func (rep *report) Minutes() int { return int(math.Ceil(rep.Seconds / 60)) }
 
-// digits shows three of them.
+// digits formats v with three significant digits.
 func digits(v float64) string {
 	switch {
 	case v >= 100:
@@ -114,7 +116,7 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// Beside shows ours beside a peer, and which setting of it if it is not as it comes.
+// Beside formats the value of ferry, that of the peer, and the peer's setting unless it is the default.
 func (w row) Beside(s *standing) string {
 	of := s.Peer
 	if !s.result.Default {
@@ -123,12 +125,12 @@ func (w row) Beside(s *standing) string {
 	return fmt.Sprintf("%s / %s %s (%s)", digits(s.Ours), digits(s.Theirs), w.Unit, of)
 }
 
-// Beside shows ours beside a peer's.
+// Beside formats both medians.
 func (m *medians) Beside(unit string) string {
 	return fmt.Sprintf("%s / %s %s", shown(m.Ours), shown(m.Theirs), unit)
 }
 
-// Shown is the ratio, if there is one.
+// Shown is the ratio, or "-".
 func (m *medians) Shown() string {
 	if m.Ratio == 0 {
 		return "-"
@@ -136,7 +138,7 @@ func (m *medians) Shown() string {
 	return fmt.Sprintf("%.2f", m.Ratio)
 }
 
-// shown has three digits, or says that there is nothing.
+// shown formats v with three digits, or as "-" if it is 0.
 func shown(v float64) string {
 	if v == 0 {
 		return "-"
@@ -144,8 +146,8 @@ func shown(v float64) string {
 	return digits(v)
 }
 
-// InOther shows the ratio in the state that is not the figure's, and how many samples of
-// either side it is made of.
+// InOther formats the ratio of the other state than the figure's, with the number of samples
+// on each side.
 func (r *result) InOther() string {
 	m := r.Other()
 	if m == nil {
@@ -154,8 +156,8 @@ func (r *result) InOther() string {
 	return fmt.Sprintf("%s: %s (%d and %d)", r.OtherState(), m.Shown(), m.OursTaken, m.PeersTaken)
 }
 
-// States are those in which samples were taken, with what they come to; all of them
-// together come first if they are the figure.
+// States returns the medians of each state with samples. The medians of all samples come
+// first if they are the figure.
 func (r *result) States() []inState {
 	var list []inState
 	if r.State == hop.Far && r.Near != nil {
@@ -170,13 +172,13 @@ func (r *result) States() []inState {
 	return list
 }
 
-// inState is what the samples of a state come to.
+// inState is the medians of one state.
 type inState struct {
 	Of string
 	*medians
 }
 
-// AimOf shows where ours stands when the aim is in raw hops.
+// AimOf formats the aim. An aim in raw hops is followed by the value of ferry in raw hops.
 func (w row) AimOf(hop, ours float64) string {
 	if !strings.HasSuffix(w.Aim, "raw hops") || hop == 0 {
 		return w.Aim
@@ -184,7 +186,7 @@ func (w row) AimOf(hop, ours float64) string {
 	return fmt.Sprintf("%s (%.1f)", w.Aim, ours*1000/hop)
 }
 
-// Counts says of how many samples of either side the figure is made.
+// Counts formats the state of the figure and the number of its samples on each side.
 func (r *result) Counts() string {
 	s := fmt.Sprintf("%s, %d and %d of %d", r.State, r.OursTaken, r.PeersTaken, len(r.Pairs))
 	if r.Failed > 0 {
@@ -193,16 +195,16 @@ func (r *result) Counts() string {
 	return s
 }
 
-// The generated part of docs/performance.md stands between these lines.
+// The lines around the generated part of docs/performance.md.
 const (
 	sectionBegin = "<!-- figures: `make compare` writes this part from bench/results -->"
 	sectionEnd   = "<!-- end of figures -->"
 )
 
-// plotsOf is where the plots of a machine are, below the folder of the page.
-func plotsOf(rep *report) string { return "plots/" + rep.key() }
+// plotsOf returns the folder of a machine's plots, relative to docs.
+func plotsOf(rep *report) string { return "plots/" + rep.Key() }
 
-// document writes the plots of all machines, and the generated part of performance.md.
+// document writes the plots of all machines and the generated part of performance.md.
 func document(dir string, all []*report) error {
 	for _, rep := range all {
 		if err := plots(filepath.Join(dir, plotsOf(rep)), rep.Curves); err != nil {
@@ -221,7 +223,7 @@ func document(dir string, all []*report) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// performance is the generated part of performance.md: a section for each machine.
+// performance is the generated part of performance.md, with a section per machine.
 func performance(all []*report) (text string) {
 	for _, rep := range all {
 		text += rep.text("performance")
@@ -238,26 +240,57 @@ func replaceSection(text, section string) (string, error) {
 	return before + sectionBegin + "\n" + section + sectionEnd + after, nil
 }
 
-// Order lists the figures by who is ahead: ferry of every setting of every peer; of
-// the peers as they come; and neither.
-func (rep *report) Order() [3]string {
-	var lists [3][]string
+// An order is the figures of a report by the position of ferry, as lists of names with ratios.
+type order struct {
+	aheadOfAll      []string // Ahead of every setting of every peer.
+	aheadOfDefaults []string // Ahead of the peers as they come, behind the best of their settings.
+	behind          []string
+}
+
+func (o order) AheadOfAll() string      { return listed(o.aheadOfAll) }
+func (o order) AheadOfDefaults() string { return listed(o.aheadOfDefaults) }
+func (o order) Behind() string          { return listed(o.behind) }
+
+func listed(names []string) string { return cmp.Or(strings.Join(names, "; "), "nothing") }
+
+// Order sorts the figures of the report by the position of ferry.
+func (rep *report) Order() (o order) {
 	for _, r := range rep.Rows {
-		if r.Default == nil || r.Best == nil {
-			continue
-		}
-		at, ratios := 2, fmt.Sprintf("%.2f", r.Best.Ratio)
 		switch {
+		case r.Default == nil || r.Best == nil:
 		case r.better(r.Best.Ratio, 1):
-			at = 0
+			o.aheadOfAll = append(o.aheadOfAll, fmt.Sprintf("%s (%.2f)", r.Name, r.Best.Ratio))
 		case r.better(r.Default.Ratio, 1):
-			at, ratios = 1, fmt.Sprintf("%.2f and %.2f", r.Default.Ratio, r.Best.Ratio)
+			o.aheadOfDefaults = append(o.aheadOfDefaults, fmt.Sprintf("%s (%.2f and %.2f)", r.Name, r.Default.Ratio, r.Best.Ratio))
+		default:
+			o.behind = append(o.behind, fmt.Sprintf("%s (%.2f)", r.Name, r.Best.Ratio))
 		}
-		lists[at] = append(lists[at], fmt.Sprintf("%s (%s)", r.Name, ratios))
 	}
-	var out [3]string
-	for i, list := range lists {
-		out[i] = cmp.Or(strings.Join(list, "; "), "nothing")
-	}
-	return out
+	return o
+}
+
+// counts are the numbers of figures in each list of an order.
+type counts struct{ AheadOfAll, AheadOfDefaults, Behind, Total int }
+
+// Counts returns the lengths of the lists of Order.
+func (rep *report) Counts() counts {
+	o := rep.Order()
+	c := counts{AheadOfAll: len(o.aheadOfAll), AheadOfDefaults: len(o.aheadOfDefaults), Behind: len(o.behind)}
+	c.Total = c.AheadOfAll + c.AheadOfDefaults + c.Behind
+	return c
+}
+
+// headlines are the names of the figures in docs/performance.md. The page of a machine has all figures.
+var headlines = []string{
+	"8 B latency", "1 MiB latency", "8 B message rate", "bandwidth 64 KiB", "bandwidth 1 MiB",
+	"launch + init + finalize, 32 ranks", "session + first communicator to MPI_Init, 2 ranks",
+	"barrier, 2 ranks", "allreduce 8 B, 2 ranks", "allreduce 1 MiB, 2 ranks", "allreduce 8 B, 8 ranks",
+	"8 B latency over TCP", "bandwidth 1 MiB over TCP", "8 B latency over UCX shm", "match behind 1,000 posted",
+}
+
+// Headlines returns the measured rows of headlines.
+func (rep *report) Headlines() []row {
+	return slices.DeleteFunc(slices.Clone(rep.Rows), func(r row) bool {
+		return r.Default == nil || r.Best == nil || !slices.Contains(headlines, r.Name)
+	})
 }

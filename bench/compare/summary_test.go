@@ -89,7 +89,7 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 		t.Errorf("4 of 9: %s, %d taken", r.State, r.OursTaken)
 	}
 	rep := summarize(about{}, []*series{s}, b, 9)
-	if !rep.Never() || !strings.Contains(rep.text("results"), "The processors were seldom or never near") {
+	if !rep.Never() || !strings.Contains(rep.text("results"), "The processors were seldom or never near each other") {
 		t.Error("a run without near samples doesn't say so")
 	}
 	if _, ok := (&series{fig: s.fig}).result(7); ok {
