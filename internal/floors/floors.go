@@ -58,6 +58,7 @@ var rows = []struct {
 
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
 	{"otel", Tools}, // a module of its own
+	{"internal/lint", Tools},
 	// Tests of the whole.
 	{"docs", Tools}, {"packaging", Tools}, {"internal/advisories", Tools}, {"internal/testreport", Tools}, {"internal/soak", Tools}, {"internal/scale", Tools}, {"internal/launchers", Tools}, {"internal/floors", Tools},
 }
