@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// own is a row of ours alone.
+// own is the result of a row of ferry alone.
 type own struct {
 	Name        string  `json:"figure"`
 	Value       float64 `json:"value"`
-	Unit        string  `json:"unit"` // empty: a ratio
-	Of          string  `json:"of"`   // what the value is made of
+	Unit        string  `json:"unit"` // Empty for a ratio.
+	Of          string  `json:"of"`   // Description of the compared values.
 	Wanted      bound   `json:"wanted"`
 	Met         bool    `json:"met"`
 	NotMeasured string  `json:"not_measured,omitempty"`
-	Result      *result `json:"result,omitempty"` // where two settings alternated
+	Result      *result `json:"result,omitempty"` // Of two alternating settings.
 }
 
-// A bound is what a value is wanted to be. Zero: no such limit.
+// A bound is the wanted range of a value. A limit of 0 is none.
 type bound struct {
 	Least float64 `json:"at_least,omitempty"`
 	Most  float64 `json:"at_most,omitempty"`
@@ -38,10 +38,10 @@ func (b bound) String() string {
 	return fmt.Sprintf("%.2f to %.2f", b.Least, b.Most)
 }
 
-// oneAnother is the bound of a ratio of two that may differ by a part either way.
+// oneAnother is the bound of a ratio of values that may differ by a part in either direction.
 func oneAnother(part float64) bound { return bound{1 / (1 + part), 1 + part} }
 
-// policies are those of communicator ids, in pairs.
+// policies are the compared pairs of policies of communicator ids.
 var policies = [][2]string{{"gather", "agree"}, {"lazy", "agree"}, {"lazy", "gather"}}
 
 // ownFigures are rows in which ferry in one setting alternates with ferry in
@@ -53,7 +53,7 @@ func ownFigures() []figure {
 	}
 	lat := latency("", 8, 0, 0, "")
 	anyLat := lat
-	anyLat.Bench, anyLat.Ranks, anyLat.duel = "any_lat", 65, true
+	anyLat.Bench, anyLat.Ranks, anyLat.isPairOnly = "any_lat", 65, true
 	rate := window("", "mbw_mr", "million/s", 8, 0, 0, "")
 	multiple, single := []string{"--thread-level", "multiple"}, []string{"--thread-level", "single"}
 	out := []figure{
@@ -81,8 +81,8 @@ func ownFigures() []figure {
 				return append(slices.Clone(f.flags), "--set", "cid.policy="+policy)
 			}
 			name := fmt.Sprintf("cid.policy %s to %s, 8 B latency", p[0], p[1])
-			if f.over != "" {
-				name += " over " + f.over
+			if f.network != "" {
+				name += " over " + f.network
 			}
 			out = append(out, versus(f, name, under(p[0]), p[1], under(p[1]), oneAnother(0.10)))
 		}
@@ -90,8 +90,8 @@ func ownFigures() []figure {
 	return out
 }
 
-// besideConnections is the latency over shared memory of two ranks that both have a TCP connection to a third one on another
-// node, which sleeps. It is compared with three ranks on one node, without btl/tcp, of which the third one sleeps.
+// besideConnections is the latency over shared memory of two ranks with a TCP connection each to a sleeping third one on another
+// node, beside that of three ranks on one node without btl/tcp, with a sleeping third one.
 func besideConnections(f figure) figure {
 	ranks := func(options ...string) jobOf {
 		return func(program string) []string {
@@ -100,7 +100,7 @@ func besideConnections(f figure) figure {
 				"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json")
 		}
 	}
-	f.Name, f.Ranks, f.duel, f.wanted = "8 B latency over shared memory beside connections over TCP, to alone", 3, true, bound{Most: 1.03}
+	f.Name, f.Ranks, f.isPairOnly, f.wanted = "8 B latency over shared memory beside connections over TCP, to alone", 3, true, bound{Most: 1.03}
 	f.job = ranks("--nodes", "2", "--set", "btl=self,shm,tcp", "--set", "btl.tcp.address_include=127.0.0.0/8")
 	f.versus = &variant{Title: "alone", job: ranks("--set", "btl=self,shm")}
 	return f
@@ -125,8 +125,7 @@ const memoryName = "memory"
 
 const growthName = memoryName + " in /dev/shm for each rank, 130 ranks to 32"
 
-// An ownRow is a row of ours alone, without a pair. of says what the value is made
-// of.
+// An ownRow is a row of ferry alone, without pairs.
 type ownRow struct {
 	name   string
 	wanted bound
@@ -144,7 +143,7 @@ func (c *comparison) alone() []ownRow {
 				fmt.Sprintf("cid.policy %s to %s, instructions of 8 B through %s", p[0], p[1], pml), oneAnother(0.02), "",
 				func(ctx context.Context) (float64, string, error) {
 					each, err := counts(ctx)
-					a, b := each[way{pml, p[0]}], each[way{pml, p[1]}]
+					a, b := each[countedPath{pml, p[0]}], each[countedPath{pml, p[1]}]
 					return a / b, fmt.Sprintf("%.0f / %.0f instructions", a, b), err
 				},
 			})
@@ -152,7 +151,7 @@ func (c *comparison) alone() []ownRow {
 	}
 	rows = append(rows, ownRow{"instructions of 8 B through ob1", bound{Most: 736}, "", func(ctx context.Context) (float64, string, error) {
 		each, err := counts(ctx)
-		return each[way{"ob1", "agree"}], "cid.policy agree", err
+		return each[countedPath{"ob1", "agree"}], "cid.policy agree", err
 	}})
 	for _, x := range cliffs() {
 		rows = append(rows, ownRow{x.name, bound{Most: 1.10}, "", func(ctx context.Context) (float64, string, error) { return c.cliff(ctx, x) }})
@@ -165,10 +164,10 @@ func (c *comparison) alone() []ownRow {
 		ownRow{growthName, bound{Most: 2}, "", func(context.Context) (float64, string, error) { return growth(c.kept) }})
 }
 
-// counted are the PMLs whose instructions are counted.
+// counted are the PMLs with a count of instructions.
 var counted = []string{"ob1", "cm"}
 
-// own takes a row. What fails is said in it; an error ends the comparison.
+// own measures a row. A failed measurement is part of the row; an error ends the comparison.
 func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 	o = own{Name: r.name, Wanted: r.wanted, Unit: r.unit}
 	o.Value, o.Of, err = r.take(ctx)
@@ -186,11 +185,11 @@ func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 
 // counts returns the instructions of one message. They are counted when they are asked
 // for first.
-func (c *comparison) counts() func(context.Context) (map[way]float64, error) {
-	var each map[way]float64
+func (c *comparison) counts() func(context.Context) (map[countedPath]float64, error) {
+	var each map[countedPath]float64
 	var err error
 	var once sync.Once
-	return func(ctx context.Context) (map[way]float64, error) {
+	return func(ctx context.Context) (map[countedPath]float64, error) {
 		once.Do(func() {
 			var output string
 			if output, _, err = c.command(ctx, []string{c.instructions}); err == nil {
@@ -201,11 +200,11 @@ func (c *comparison) counts() func(context.Context) (map[way]float64, error) {
 	}
 }
 
-// way is what instructions are counted for.
-type way struct{ pml, policy string }
+// countedPath is a PML with a policy of ids.
+type countedPath struct{ pml, policy string }
 
-// parseCounts reads what bench/instructions prints.
-func parseCounts(output string) (map[way]float64, error) {
+// parseCounts parses the output of bench/instructions.
+func parseCounts(output string) (map[countedPath]float64, error) {
 	type row struct {
 		PML, Policy  string
 		Instructions float64
@@ -214,13 +213,13 @@ func parseCounts(output string) (map[way]float64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("instructions: %w", err)
 	}
-	each := map[way]float64{}
+	each := map[countedPath]float64{}
 	for _, r := range rows {
-		each[way{r.PML, r.Policy}] = r.Instructions
+		each[countedPath{r.PML, r.Policy}] = r.Instructions
 	}
 	for _, pml := range counted {
 		for _, p := range policies {
-			if !(each[way{pml, p[0]}] > 0) || !(each[way{pml, p[1]}] > 0) {
+			if !(each[countedPath{pml, p[0]}] > 0) || !(each[countedPath{pml, p[1]}] > 0) {
 				return nil, fmt.Errorf("instructions: want those of %s under %s and %s, got %.200q", pml, p[0], p[1], output)
 			}
 		}
@@ -236,9 +235,8 @@ type cliff struct {
 	worse func(small, large float64) float64
 }
 
-// cliffs are looked for among the powers of two and those half way between, in what is
-// never longer, rarer or narrower for a size than for one that asks for more. What a size
-// typically takes counts: among so many sizes there is always one that others have
+// cliffs are rows that compare each size with larger ones, among the powers of two and the sizes half way between them.
+// The median of a size counts, because among so many sizes some are always
 // disturbed.
 func cliffs() []cliff {
 	const kib = 1 << 10
@@ -250,7 +248,7 @@ func cliffs() []cliff {
 	}
 	for _, x := range list {
 		for i := range x.parts {
-			x.parts[i].typical = true
+			x.parts[i].usesMedian = true
 			if i > 0 { // between the last of the part before and its double is a half step
 				x.parts[i].Size = x.parts[i].Size / 4 * 3
 			}

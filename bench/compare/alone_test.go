@@ -48,9 +48,8 @@ func TestSteepestCliff(t *testing.T) {
 	}
 }
 
-// Wider for a smaller size, and rarer than for a larger one: each figure has a cliff of
-// its own.
-func TestCliffsOfBandwidthAndRate(t *testing.T) {
+// Bandwidth falls and rate rises with the size, so that each figure has another cliff.
+func TestCliffs_BandwidthAndRate(t *testing.T) {
 	at := func(values ...float64) *curve {
 		cv := &curve{Unit: "GB/s"}
 		for i, v := range values {
@@ -69,7 +68,7 @@ func TestCliffsOfBandwidthAndRate(t *testing.T) {
 	}
 	for _, x := range cliffs() {
 		for i, f := range x.parts {
-			if !f.typical || i > 0 && f.Size*2 != x.parts[i-1].upTo*3 {
+			if !f.usesMedian || i > 0 && f.Size*2 != x.parts[i-1].upTo*3 {
 				t.Errorf("%s: part %d from %d", x.name, i, f.Size)
 			}
 		}

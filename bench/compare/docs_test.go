@@ -44,7 +44,7 @@ func TestDocument_MachineMeasuredAgain_ReplacesOnlyItsSection(t *testing.T) {
 	if err := os.WriteFile(page, []byte("before\n"+sectionBegin+"\nold\n"+sectionEnd+"\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []about{
+	for _, a := range []machineInfo{
 		{Processor: "Intel(R) Xeon(R) CPU @ 2.70GHz", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "first"},
 		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "second"},
 		{Processor: "AMD EPYC", Processors: 4, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "third"},
@@ -52,7 +52,7 @@ func TestDocument_MachineMeasuredAgain_ReplacesOnlyItsSection(t *testing.T) {
 		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "fifth"},
 	} {
 		cv := &curve{Bench: "latency", Of: "ferry", Points: []point{{Size: 8, Value: 1}, {Size: 16, Value: 2}}}
-		if err := write(out, &report{about: a, Curves: []*curve{cv}}); err != nil {
+		if err := write(out, &report{machineInfo: a, Curves: []*curve{cv}}); err != nil {
 			t.Fatal(err)
 		}
 		all, err := load(out)

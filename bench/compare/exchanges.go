@@ -11,7 +11,7 @@ import (
 // microsecond, an interruption of a rank is most of the figure.
 func exchangeRows() (list []figure) {
 	row := func(name string, f figure, flags []string, title string, other []string, most float64) {
-		f.Name, f.flags, f.versus, f.wanted, f.typical = name, flags, &variant{Title: title, flags: other}, bound{Most: most}, true
+		f.Name, f.flags, f.versus, f.wanted, f.usesMedian = name, flags, &variant{Title: title, flags: other}, bound{Most: most}, true
 		list = append(list, f)
 	}
 	const separate = "Isend and Irecv"

@@ -9,7 +9,7 @@ import (
 
 // besideULFM is a figure beside the peers that survive process failures.
 func besideULFM(f figure) figure {
-	f.over = "ULFM"
+	f.network = "ULFM"
 	return f
 }
 
@@ -38,10 +38,10 @@ func failureRows() (list []figure) {
 	return list
 }
 
-// besideOurs is a figure beside that of another benchmark of ferry, whose title it gets. The medians count. In an average of
-// operations of half a microsecond, an interruption of a rank is most of the figure.
+// besideOurs compares a figure with that of another benchmark of ferry, under the given title, by medians. An interruption of a
+// rank would dominate the average of operations of half a microsecond.
 func besideOurs(f, other figure, title string, most float64) figure {
-	f.typical, other.typical = true, true
+	f.usesMedian, other.usesMedian = true, true
 	f.Name += ", to " + title
 	f.versus, f.wanted = &variant{Title: title, rows: &other, job: func(program string) []string { return (&options{}).ours(program, other, nil) }}, bound{Most: most}
 	return f

@@ -8,50 +8,51 @@ import (
 
 // A figure is one row of the results.
 type figure struct {
-	Name       string `json:"figure"`
-	Bench      string `json:"bench"` // of `ferry bench` and of bench/peers
-	Size       int    `json:"size"`  // bytes of a message, or of the smallest
-	Ranks      int    `json:"ranks"`
-	Unit       string `json:"unit"` // of the results, see units
-	Lower      bool   `json:"lower_is_better"`
-	upTo       int    // bytes of the largest message, where there are several sizes
+	Name  string `json:"figure"`
+	Bench string `json:"bench"` // Name in `ferry bench` and in bench/peers.
+	Size  int    `json:"size"`  // Size of the message in bytes, or the smallest one.
+	Ranks int    `json:"ranks"`
+	Unit  string `json:"unit"` // A key of units.
+	Lower bool   `json:"lower_is_better"`
+
+	upTo       int // Largest size in bytes, or 0 for a single size.
 	iterations int
 	warmup     int
-	flags      []string // of ours, beside those that both sides have
-	threads    int      // Paired threads of each rank on both sides; 0: ranks are paired.
-	peerFlags  []string // Of the peers, beside those that both sides have.
-	job        jobOf    // ours, where it is more than `ferry bench`; nil: it is not
-	over       string   // the network in place of shared memory: a setting's Only
+	flags      []string // Additional flags of ferry.
+	threads    int      // Number of paired threads of each rank on both sides, or 0 for paired ranks.
+	peerFlags  []string // Additional flags of the peers.
+	job        jobOf    // Command line of ferry, or nil for `ferry bench`.
+	network    string   // Network instead of shared memory, as in a setting's Only, or empty.
 	only       string   // Name of the only peer with the benchmark, or empty.
-	under      string   // the peer whose launcher starts both sides; empty: each has its own
-	versus     *variant // ferry itself in place of the peers
-	wanted     bound    // of the ratio to it
-	typical    bool     // the median of batches counts, and not the average, which holds what others disturb
-	added      int      // Processes that are added to Ranks, or removed again.
-	duel       bool     // ranks 0 and 1 play and have cores of their own; the others sleep
+	under      string   // Peer with the launcher of both sides, or empty for separate launchers.
+	versus     *variant // Ferry in another variant instead of the peers, or nil.
+	wanted     bound    // Wanted ratio to versus.
+	usesMedian bool     // The median of batches is the figure, because disturbances dominate the average.
+	added      int      // Number of processes that are added to Ranks, or removed again.
+	isPairOnly bool     // Ranks 0 and 1 have cores of their own, and all others sleep.
 
-	// What is wanted, ours / peer: at most for times, at least for rates.
-	Wanted     float64 `json:"wanted,omitempty"`      // to the best of the peers as they come
-	WantedBest float64 `json:"wanted_best,omitempty"` // to the best of all their settings
-	Aim        string  `json:"aim"`                   // what would be fine
+	// Wanted ratios of ferry to the peer: at most for times, at least for rates.
+	Wanted     float64 `json:"wanted,omitempty"`      // To the best of the peers as they come.
+	WantedBest float64 `json:"wanted_best,omitempty"` // To the best of all their settings.
+	Aim        string  `json:"aim"`                   // A better ratio than the wanted one.
 }
 
-// A jobOf is the command line of a job of a ferry.
+// A jobOf returns the command line of a job of a ferry program.
 type jobOf func(program string) []string
 
-// A variant is another way to run ferry, or another ferry.
+// A variant is ferry with other flags, or another ferry.
 type variant struct {
 	Title   string
 	flags   []string
 	job     jobOf
-	program string  // empty: the ferry that is measured
+	program string  // Path of a ferry, or empty for the measured one.
 	rows    *figure // Describes the rows of its job. It is nil if they are those of the figure.
 }
 
-// Above this size OSU's loops are shorter.
+// largeMessage is the size above which OSU's loops are shorter.
 const largeMessage = 8192
 
-// through has the figure be about the sizes up to one, all with the loops of that.
+// through returns the figure for sizes up to upTo, with the loops of the largest size.
 func (f figure) through(upTo int) figure {
 	if upTo > f.Size {
 		f.upTo = upTo
@@ -91,7 +92,7 @@ func underLauncher(f figure, launcher, peer string) figure {
 	return f
 }
 
-// collective has fewer iterations where ranks share cores: MPICH's barrier then
+// collective has fewer iterations for oversubscribed ranks: MPICH's barrier then
 // takes 40 ms, and OSU's 1100 of them would take a minute.
 func collective(name, bench string, size, ranks int, def, best float64, aim string) figure {
 	f := figure{
@@ -104,7 +105,7 @@ func collective(name, bench string, size, ranks int, def, best float64, aim stri
 	return f
 }
 
-// collectives are those of messages of several sizes, and of 8 B where ranks share cores.
+// collectives returns the figures of collectives, for several sizes, and for 8 B with oversubscribed ranks.
 func collectives() (list []figure) {
 	const kib = 1 << 10
 	for _, bench := range []string{"bcast", "reduce", "allreduce", "allgather", "alltoall"} {
@@ -122,7 +123,7 @@ func collectives() (list []figure) {
 	return list
 }
 
-// matchDepths are the depths of the queues, with what is wanted there to the better peer.
+// matchDepths are the depths of the queues, with the wanted ratio to the better peer.
 var matchDepths = []struct {
 	depth      int
 	name       string
@@ -130,7 +131,7 @@ var matchDepths = []struct {
 	iterations int
 }{{1000, "1,000", 0.2, 10}, {10_000, "10,000", 0.05, 3}}
 
-// matchRows is what a message costs behind a queue, in the opposite order.
+// matchRows returns the figures of messages behind a queue, in the opposite order.
 func matchRows() (list []figure) {
 	for _, queue := range []string{"posted", "unexpected"} {
 		for _, at := range matchDepths {
@@ -151,17 +152,17 @@ func matchRows() (list []figure) {
 // throughOFI is a figure over libfabric on both sides, between two ranks of this
 // machine that use no shared memory.
 func throughOFI(f figure) figure {
-	f.over = "tcp;ofi_rxm"
-	f.Name += " over " + f.over
-	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl.ofi.provider_include=" + f.over}
+	f.network = "tcp;ofi_rxm"
+	f.Name += " over " + f.network
+	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl.ofi.provider_include=" + f.network}
 	return f
 }
 
 // overUCX is a figure over a class of UCX's transports on both sides, likewise. Wanted is that to Open MPI,
 // WantedBest that to the better peer.
 func overUCX(f figure, class string) figure {
-	f.over = "UCX " + class
-	f.Name += " over " + f.over
+	f.network = "UCX " + class
+	f.Name += " over " + f.network
 	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl=ucx", "--set", "mtl.ucx.provider_include=" + class}
 	if class == "tcp" {
 		f.flags = append(f.flags, "--set", "mtl.ucx.device_include=lo")
@@ -169,21 +170,21 @@ func overUCX(f figure, class string) figure {
 	return f
 }
 
-// viaTCP are the settings of ours without shared memory.
+// viaTCP are ferry's settings without shared memory.
 var viaTCP = []string{"--set", "btl=self,tcp"}
 
 // overTCP is a figure over TCP of this machine on both sides. Wanted is that to Open
 // MPI, WantedBest that to the better of it and MPICH.
 func overTCP(f figure) figure {
-	f.over, f.flags = "TCP", viaTCP
+	f.network, f.flags = "TCP", viaTCP
 	f.Name += " over TCP"
 	return f
 }
 
-// besideSockets is a figure over TCP beside a program without any library.
+// besideSockets returns a figure over TCP beside a program without any library.
 func besideSockets(f figure) figure {
 	f = overTCP(f)
-	f.over = "sockets"
+	f.network = "sockets"
 	f.Name += " to C sockets"
 	return f
 }
@@ -236,9 +237,8 @@ func figures() []figure {
 	}, matchRows(), goroutineFigures(), elasticFigures(), failureFigures(), paperFigures(), streamFigures())
 }
 
-// besideBefore are the figures beside the peers, with the ferry of an earlier commit
-// in their place: a change of the tree makes nothing slower by more than 2 %. Under a
-// peer's launcher there is no peer, so no row.
+// besideBefore returns the figures beside the ferry of an earlier commit instead of the peers. A
+// figure may be slower by 2 % at most. Rows under a peer's launcher are omitted.
 func besideBefore(program string) []figure {
 	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.under != "" })
 	for i := range figs {
@@ -253,20 +253,22 @@ func besideBefore(program string) []figure {
 
 func (f figure) largest() int { return max(f.Size, f.upTo) }
 
-// fromOutside says that the time of the whole job is the figure.
+// fromOutside reports whether the time of the whole job is the figure.
 func (f figure) fromOutside() bool { return f.Bench == "hello" && f.job == nil }
 
-// bound says that each rank that does something can have a core of its own.
-func (f figure) bound() bool { return f.duel || f.threads == 0 && f.Ranks+f.added <= runtime.NumCPU() }
+// bound reports whether each active rank can have a core.
+func (f figure) bound() bool {
+	return f.isPairOnly || f.threads == 0 && f.Ranks+f.added <= runtime.NumCPU()
+}
 
-// hopInside says that ranks 0 and 1 take the raw hop themselves, right beside
-// the loop. A rank alone, jobs that end with their initialisation and jobs that change can't, and where ranks
-// share cores a hop between two of them says nothing.
+// hopInside reports whether ranks 0 and 1 measure the raw hop around the loop. Single ranks,
+// jobs that end with their initialization and changing jobs cannot. Between ranks that share
+// cores a raw hop is meaningless.
 func (f figure) hopInside() bool {
 	return f.bound() && f.added == 0 && f.Ranks > 1 && !f.isStartup() && f.Bench != "recover"
 }
 
-// Within is the bound that a ratio is: at most for times, at least for rates.
+// Within returns the bound of a ratio: at most for times, at least for rates.
 func (f figure) Within(ratio float64) bound {
 	if f.Lower {
 		return bound{Most: ratio}
@@ -274,10 +276,10 @@ func (f figure) Within(ratio float64) bound {
 	return bound{Least: ratio}
 }
 
-// better says whether figure a is better than b.
+// better reports whether value a is better than b.
 func (f figure) better(a, b float64) bool { return a != b && a < b == f.Lower }
 
-// units gives how many of what a benchmark prints make one unit of the results.
+// units maps units of the results to printed units and their number in one unit of the results.
 var units = map[string]struct {
 	printed string
 	each    float64

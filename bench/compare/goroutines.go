@@ -20,11 +20,11 @@ func onGoroutines(f figure, processes int, flags ...string) figure {
 
 // besideThreads is a figure of goroutine ranks beside threads, as the setting's Only names them.
 func besideThreads(f figure, name, over string, wanted float64, flags ...string) figure {
-	f.Name, f.over, f.Wanted, f.WantedBest, f.Aim = name, over, wanted, wanted, "-"
+	f.Name, f.network, f.Wanted, f.WantedBest, f.Aim = name, over, wanted, wanted, "-"
 	return onGoroutines(f, 1, flags...)
 }
 
-// goroutineFigures are the rows of goroutine ranks beside peers, whose ranks are processes or threads.
+// goroutineFigures returns the rows of goroutine ranks beside peers with processes or threads as ranks.
 func goroutineFigures() []figure {
 	const kib = 1 << 10
 	const openMP, threadComm = "OpenMP", "thread communicator"

@@ -16,8 +16,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// about says when, where and with what the figures were taken.
-type about struct {
+// machineInfo describes the run: its time, machine and software.
+type machineInfo struct {
 	Date       string    `json:"date"`
 	Seconds    float64   `json:"seconds"`
 	Processor  string    `json:"processor"`
@@ -25,9 +25,9 @@ type about struct {
 	Memory     string    `json:"memory"`
 	Kernel     string    `json:"kernel"`
 	System     string    `json:"system"`
-	Release    string    `json:"release"` // of the system, as in "debian 12": which peers there are depends on it
-	Load       string    `json:"load"`    // the minute before: other work disturbs, however near the processors are
-	Commit     string    `json:"commit"`  // of ferry, if it knows it
+	Release    string    `json:"release"` // Release of the system, as in "debian 12", which determines the versions of peers.
+	Load       string    `json:"load"`    // Load average of the minute before, because other work disturbs in every state of the machine.
+	Commit     string    `json:"commit"`  // Commit of ferry, or empty.
 	Versions   []version `json:"versions"`
 }
 
@@ -36,14 +36,13 @@ type version struct {
 	Version string `json:"version"`
 }
 
-// proc is what the kernel tells of this machine. Where there is no such folder, all
-// that is asked of it fails.
+// proc reads /proc. Without that folder, its calls fail.
 var proc, _ = procfs.NewDefaultFS()
 
-// describe looks at the machine and asks the programs for their versions, which tell
-// what settings a peer has.
-func (c *comparison) describe(ctx context.Context) (about, error) {
-	a := about{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
+// describe returns the description of the machine and the versions of the programs, and selects the settings of
+// each peer's version.
+func (c *comparison) describe(ctx context.Context) (machineInfo, error) {
+	a := machineInfo{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
 	cpus, err := proc.CPUInfo()
 	memory, err2 := proc.Meminfo()
 	load, err3 := proc.LoadAvg()
@@ -53,7 +52,7 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 	}
 	if len(cpus) > 0 && cpus[0].ModelName != "" {
 		a.Processor = cpus[0].ModelName
-		// In a virtual machine the name may be that of many generations.
+		// In a virtual machine, several generations may have the same name.
 		if family, model := cpus[0].CPUFamily, cpus[0].Model; family != "" && model != "" {
 			a.Processor += fmt.Sprintf(" (family %s, model %s)", family, model)
 		}
@@ -86,7 +85,7 @@ func (c *comparison) describe(ctx context.Context) (about, error) {
 	return a, err
 }
 
-// released is a value of /etc/os-release, or empty.
+// released returns a value of /etc/os-release, or an empty string.
 func released(system []byte, name string) string {
 	m := regexp.MustCompile(`(?m)^` + name + `="?([^"\n]*)`).FindSubmatch(system)
 	if m == nil {
@@ -95,15 +94,13 @@ func released(system []byte, name string) string {
 	return string(m[1])
 }
 
-// Title names a machine with its system: results of another one stand beside these, and
-// those of the same one take their place.
-func (a about) Title() string {
+// Title names the machine with its system. New results replace those of the same title.
+func (a machineInfo) Title() string {
 	return fmt.Sprintf("%s, %d processors, %s", a.Processor, a.Processors, a.System)
 }
 
-// key is the title as a file's name. A release of the system that mends it is the same
-// system.
-func (a about) Key() string {
+// Key is the title as a file name, without the minor release of the system.
+func (a machineInfo) Key() string {
 	text := fmt.Sprintf("%s x%d %s", a.Processor, a.Processors, cmp.Or(a.Release, a.System))
 	return strings.Trim(regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(text), "-"), "-.")
 }
@@ -115,8 +112,8 @@ func number(s string) string {
 	return "of unknown version"
 }
 
-// busy is how long all processors together have worked since the machine started,
-// or were taken away by the host, for whomever.
+// busy returns the working time of all processors since the start of the machine, including time stolen by the
+// host.
 func busy() (time.Duration, error) {
 	stat, err := proc.Stat()
 	if err != nil {
@@ -125,14 +122,14 @@ func busy() (time.Duration, error) {
 	return worked(stat.CPUTotal), nil
 }
 
-// worked leaves out waiting. Guests are part of User.
+// worked excludes idle time. User includes guests.
 func worked(c procfs.CPUStat) time.Duration {
 	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second))
 }
 
-// others is how many processors worked for others than a job, while it ran and
-// used the given time itself. The kernel's hundredths of a second make it coarse
-// for a job of some milliseconds; medians tell.
+// others returns the number of processors that worked for other processes during a job, which used the time own itself.
+// The kernel's resolution of 10 ms makes it coarse
+// for a job of some milliseconds; use medians.
 func others(all, own, whole time.Duration) float64 {
 	return max(0, float64(all-own)/float64(max(whole, 1)))
 }

@@ -1,17 +1,14 @@
 // Command compare measures ferry and other MPI libraries side by side on this
-// machine, and writes two files with its name, .md and .json, from which follow the
-// plots and the tables of docs/performance.md, beside those of the machines that were
-// measured before. `make compare` runs it.
+// machine. It writes a page (.md) and the samples (.json), named after the machine, and renews the plots and the section of
+// the machine in docs/performance.md. `make compare` runs it.
 //
-// Machines drift, and ratios of figures that were taken apart mean little. So
-// every sample of ours is followed at once by one of the peer's, the raw
-// cache-line hop is taken before and after each, and samples are compared with those
-// that were taken in the same state: processors near one another, or far (see near.go).
-// A peer runs our own C programs in bench/peers, with the same loops as `ferry bench`;
-// its settings are the fixed list in bench/peers/peers.json.
+// The state of a machine changes, so that figures of different times do not compare. Each sample of ferry is
+// followed by one of the peer, the raw hop is measured before and after each, and samples are compared with samples of
+// the same state: processors near each other, or far (raw_hops.go).
+// Peers run the C programs in bench/peers, with the loops of `ferry bench` and
+// the settings in bench/peers/peers.json.
 //
-// It stands on internal/hop and on the commands: ferry itself runs as a user
-// would run it.
+// It uses internal/hop and the commands. Ferry runs as its users run it.
 package main
 
 import (
@@ -37,21 +34,21 @@ import (
 
 // options of a run.
 type options struct {
-	ferry        string // ours
-	before       string // ours of an earlier commit, in place of the peers; empty: the peers
-	instructions string // ours too
-	vendor       string // ours with examples/vendor-udp compiled in
-	peers        string // folder of the C sources and of peers.json
-	build        string // folder for what is compiled from them
-	out          string // folder of the results, two files for each machine
-	docs         string // folder of performance.md and the plots
+	ferry        string // Path of the measured ferry.
+	before       string // Path of an earlier ferry instead of the peers, or empty.
+	instructions string // Path of bin/instructions.
+	vendor       string // Path of a ferry with examples/vendor-udp.
+	peers        string // Folder of the C sources and of peers.json.
+	build        string // Folder of the compiled peers.
+	out          string // Folder of the results, two files per machine.
+	docs         string // Folder of performance.md and the plots.
 	rows         *regexp.Regexp
-	complete     bool // all rows
+	hasAllRows   bool // All rows are measured.
 	pairs        int
-	repeat       int // of sweeps
+	repeat       int // Repetitions of sweeps.
 	limit        time.Duration
 	timeout      time.Duration
-	render       bool
+	isRender     bool
 }
 
 func main() {
@@ -77,14 +74,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
 	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
 	f.StringVar(&o.out, "out", "", "`FOLDER` for the results, in place of bench/results, or of bin/rows if -rows leaves some out")
-	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which follow the results of all figures")
+	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which a run of all rows renews")
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
-	f.IntVar(&o.pairs, "pairs", 7, "near samples `N` of each side that each figure needs")
+	f.IntVar(&o.pairs, "pairs", 7, "required near samples `N` of each side of a figure")
 	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
-	f.DurationVar(&o.limit, "limit", time.Hour, "after this `TIME`, no more samples than each figure needs at least")
+	f.DurationVar(&o.limit, "limit", time.Hour, "after this `TIME`, take only the required samples")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
 	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
-	f.BoolVar(&o.render, "render", false, "measure nothing: write again what follows from the .json of each machine")
+	f.BoolVar(&o.isRender, "render", false, "write the pages and plots of all machines from their .json files, without measuring")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -108,13 +105,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if o.rows, err = regexp.Compile(pattern); err != nil {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
-	o.complete = *rows == "" && o.before == ""
+	o.hasAllRows = *rows == "" && o.before == ""
 	paths := []*string{&o.ferry, &o.instructions, &o.vendor, &o.build}
 	if o.before != "" {
 		o.out = cmp.Or(o.out, "bin/before")
 		paths = append(paths, &o.before)
 	}
-	if *rows != "" && !o.render {
+	if *rows != "" && !o.isRender {
 		o.out = cmp.Or(o.out, "bin/rows")
 	}
 	o.out = cmp.Or(o.out, "bench/results")
@@ -132,7 +129,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	var measured []*report
-	if o.render {
+	if o.isRender {
 		measured, err = load(o.out)
 	} else {
 		var rep *report
@@ -147,10 +144,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 			return err
 		}
 	}
-	if !o.complete {
+	if !o.hasAllRows {
 		return nil
 	}
-	// Machines that were measured before keep their sections.
+	// Sections of other machines stay.
 	all, err := load(o.out)
 	if err != nil {
 		return err
@@ -158,8 +155,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return document(o.docs, all)
 }
 
-// install copies a program, as its installation would. What go build's linker has
-// written lies in the page cache in small pieces; of a job of 2 ranks a copy takes
+// install copies a program, like its installation. The output of go build's linker is in small pieces of the page
+// cache; a job of 2 ranks with a copy takes
 // 9 % less processor time.
 func install(program, path, target string) (string, error) {
 	b, err := os.ReadFile(program)
@@ -169,25 +166,25 @@ func install(program, path, target string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	// A program that runs can't be written to, but another one can take its name.
+	// A running program cannot be written, and can be replaced.
 	return path, renameio.WriteFile(path, b, 0o755)
 }
 
-// measure takes all that is asked for.
+// measure measures the selected rows.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
 	line := progressline.Start(stderr, "compare", "compiling the peers' programs")
 	defer line.Close()
 	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(line, "compare: "+format+"\n", a...) }}
-	figs, sweeps, contests, alone, memory := append(figures(), ownFigures()...), sweeps(), contests(), c.alone(), o.rows.MatchString(memoryName)
+	figs, sweeps, protocols, alone, memory := append(figures(), ownFigures()...), sweeps(), protocolRows(), c.alone(), o.rows.MatchString(memoryName)
 	if o.before != "" {
-		figs, sweeps, contests, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, nil, false
+		figs, sweeps, protocols, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, nil, false
 	}
 	figs = matching(figs, o.rows, func(f figure) string { return f.Name })
 	sweeps = matching(sweeps, o.rows, func(s sweep) string { return s.Name })
-	contests = matching(contests, o.rows, func(x contest) string { return x.name })
+	protocols = matching(protocols, o.rows, func(x protocolRow) string { return x.name })
 	alone = matching(alone, o.rows, func(r ownRow) string { return r.name })
 	memory = memory || slices.ContainsFunc(alone, func(r ownRow) bool { return r.name == growthName })
-	total := len(figs) + len(sweeps) + len(contests) + len(alone)
+	total := len(figs) + len(sweeps) + len(protocols) + len(alone)
 	if total == 0 && !memory {
 		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
 	}
@@ -225,7 +222,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	line.Update(0, total, "looking at the processors")
+	line.Update(0, total, "calibrating the raw hop")
 	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
@@ -251,14 +248,14 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		}
 	}
 	var others []own
-	var ways []wayRow
-	for _, x := range contests {
+	var points []protocolPoint
+	for _, x := range protocols {
 		c.began(x.name)
-		mine, rows, err := c.contend(ctx, x)
+		mine, rows, err := c.compareProtocols(ctx, x)
 		if err != nil {
 			return nil, err
 		}
-		others, ways = append(others, mine), append(ways, rows...)
+		others, points = append(others, mine), append(points, rows...)
 	}
 	for _, r := range alone {
 		c.began(r.name)
@@ -268,7 +265,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		}
 		others = append(others, mine)
 	}
-	// Only now all hops have been seen.
+	// The states of samples need all raw hops of the run.
 	for _, s := range series {
 		s.judge(c.best)
 	}
@@ -277,7 +274,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	}
 	about.Seconds = time.Since(start).Seconds()
 	rep := summarize(about, series, c.best, o.pairs)
-	rep.Alone, rep.Ways, rep.Kept, rep.Curves = append(rep.Alone, others...), ways, c.kept, curves
+	rep.Alone, rep.Protocols, rep.Kept, rep.Curves = append(rep.Alone, others...), points, c.kept, curves
 	return rep, nil
 }
 

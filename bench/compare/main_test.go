@@ -20,8 +20,7 @@ func TestMain(m *testing.M) { ferrytest.Main(m, nil) }
 // recorded is a row as `ferry bench latency --format json` prints it.
 const recorded = `{"bench":"latency","size":8,"ranks":2,"unit":"us","avg":0.21,"min":0.2,"p50":0.21,"p99":0.3,"raw_hop_ns":26.5}` + "\n"
 
-// world is a folder with a ferry and one peer that are shell scripts: the
-// comparison is theirs, the figures are made up.
+// world creates a folder with a ferry and one peer as shell scripts, which print invented figures.
 func world(t *testing.T, ferry, launcher string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,8 +117,8 @@ func TestSamplesAlternateAndRatiosAreOursOverTheirs(t *testing.T) {
 	}
 }
 
-// Beside an earlier ferry no peer is needed, and what is kept of the peers stays.
-func TestAnEarlierFerryAlternatesWithThisOne(t *testing.T) {
+// An earlier ferry needs no peer, and leaves the results of peers.
+func TestCompare_EarlierFerry_Alternates(t *testing.T) {
 	needTwoProcessors(t)
 	log := filepath.Join(t.TempDir(), "log")
 	args := world(t, "echo ${0##*/} >>"+log+"; echo '"+recorded+"'", "exit 1")
@@ -141,7 +140,7 @@ func TestAnEarlierFerryAlternatesWithThisOne(t *testing.T) {
 		}
 	}
 	o, err := parse([]string{"-before", "x"}, t.Output())
-	if err != nil || o.out != "bin/before" || o.complete {
+	if err != nil || o.out != "bin/before" || o.hasAllRows {
 		t.Errorf("%+v, error %v", o, err)
 	}
 }
@@ -237,7 +236,7 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 			t.Skipf("%s is not installed; make compare installs it", program)
 		}
 	}
-	for _, compiler := range []string{"mpicc.openmpi", "mpicc.mpich"} { // which may be there without what they need
+	for _, compiler := range []string{"mpicc.openmpi", "mpicc.mpich"} { // Their requirements may be missing.
 		c := exec.CommandContext(t.Context(), compiler, "-E", "-x", "c", "-")
 		c.Stdin = strings.NewReader("#include <mpi.h>\n")
 		if err := c.Run(); err != nil {
@@ -270,6 +269,6 @@ func TestQuickRowBesideRealPeers(t *testing.T) {
 	}
 }
 
-// instructionsPrinted is what bench/instructions prints.
+// instructionsPrinted is the output of bench/instructions.
 const instructionsPrinted = `{"pml":"ob1","policy":"agree","instructions":600}{"pml":"ob1","policy":"gather","instructions":603}{"pml":"ob1","policy":"lazy","instructions":660}
 {"pml":"cm","policy":"agree","instructions":900}{"pml":"cm","policy":"gather","instructions":900}{"pml":"cm","policy":"lazy","instructions":900}`

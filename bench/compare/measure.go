@@ -28,8 +28,8 @@ type side struct {
 	instrument string // that takes the raw hop inside
 }
 
-// A series is what was measured of one figure beside one setting of a peer, or
-// of ferry itself.
+// A series has the samples of one figure beside one setting of a peer, or beside a variant of
+// ferry.
 type series struct {
 	fig     figure
 	peer    peer
@@ -37,12 +37,12 @@ type series struct {
 	ours    side
 	theirs  side
 	pairs   []pair
-	failed  int    // pairs of which a sample failed
+	failed  int    // Number of pairs with a failed sample.
 	why     string // the last failure
 }
 
-// series returns what is to be measured of a figure: beside each setting of each
-// peer that may change it, or beside another way to run ferry.
+// series returns the series of a figure: one per relevant setting of each
+// peer, or one beside a variant of ferry.
 func (o *options) series(f figure, peers []peer) []*series {
 	ours := side{o.job(o.ferry, f, f.flags, f.job), ferryRanks}
 	if v := f.versus; v != nil {
@@ -63,7 +63,7 @@ func (o *options) series(f figure, peers []peer) []*series {
 			ours.args = o.oursUnder(p, f)
 		}
 		for _, st := range p.Settings {
-			if st.Only == f.over && f.Size >= st.FromBytes {
+			if st.Only == f.network && f.Size >= st.FromBytes {
 				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{o.theirs(p, st, f), p.Name}})
 			}
 		}
@@ -79,8 +79,8 @@ func (s *series) opposite() figure {
 	return s.fig
 }
 
-// judge says of each sample in which state it was taken, by all that is known now,
-// and returns how many near ones each side has at least.
+// judge sets the state of each sample by all raw hops so far,
+// and returns the smaller number of near samples of both sides.
 func (s *series) judge(b bests) int {
 	for i := range s.pairs {
 		p := &s.pairs[i]
@@ -90,7 +90,7 @@ func (s *series) judge(b bests) int {
 	return min(near.OursTaken, near.PeersTaken)
 }
 
-// needs says whether to take one more pair.
+// needs reports whether the series needs another pair.
 func (s *series) needs(b bests, want int, late bool) bool {
 	taken := len(s.pairs) + s.failed
 	if len(s.pairs) == 0 && s.failed >= want { // It may take the time limit of a sample each time.
@@ -106,17 +106,17 @@ func (s *series) needs(b bests, want int, late bool) bool {
 type comparison struct {
 	*options
 	*gauge
-	list []peer // none: ferry is compared with itself
+	list []peer // Empty for a comparison with an earlier ferry.
 	end  time.Time
 	note func(format string, a ...any)
 
-	began func(what string) // says what is measured next
+	began func(what string) // Called before each row.
 	kept  []memoryRow       // so far
 }
 
-// measure measures each figure beside each setting that may change it. Figures
-// whose samples turn out to be far, by a hop that was seen only later, get
-// another chance at the end.
+// measure measures each figure beside each relevant setting. Figures with
+// samples that a later raw hop turns into far ones are measured again at
+// the end.
 func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, error) {
 	var all []*series
 	byFigure := make([][]*series, len(figs))
@@ -133,8 +133,8 @@ func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, err
 			if err := c.figure(ctx, list); err != nil {
 				return nil, err
 			}
-			if took := time.Since(started); round == 0 || took > time.Second {
-				c.note("%s: %s (%.1f s)", figs[i].Name, c.glance(list), took.Seconds())
+			if elapsed := time.Since(started); round == 0 || elapsed > time.Second {
+				c.note("%s: %s (%.1f s)", figs[i].Name, c.glance(list), elapsed.Seconds())
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 	return list, err
 }
 
-// glance is a line for whoever waits.
+// glance returns a line of progress.
 func (c *comparison) glance(list []*series) string {
 	var out []string
 	for _, s := range list {

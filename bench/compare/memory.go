@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryRow is what a rank of a job keeps in memory, in MiB; the mean of all ranks.
+// memoryRow is the memory of a rank of a job in MiB, as the mean of all ranks.
 type memoryRow struct {
 	Private     float64 `json:"private_mib"`
-	Share       float64 `json:"pss_mib"` // private, and what is shared divided by those who do
+	Share       float64 `json:"pss_mib"` // Private memory, and shared memory divided by the number of its users.
 	Shm         float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
 	Ranks       int     `json:"ranks"`
-	Messages    string  `json:"messages"` // what had been sent before: to neighbours, or to everyone
+	Messages    string  `json:"messages"` // Earlier messages: to neighbors, or to all ranks.
 	Of          string  `json:"of"`
 	NotMeasured string  `json:"not_measured,omitempty"`
 }
 
 const toNeighbours = "to neighbours"
 
-// memories measures each job once: memory doesn't drift.
+// memories measures each job once, because memory does not vary.
 func (c *comparison) memories(ctx context.Context) error {
 	for _, job := range []struct {
 		ranks           int
@@ -53,7 +53,7 @@ func (c *comparison) memories(ctx context.Context) error {
 	return nil
 }
 
-// memory runs a job. What fails is said in m; an error ends the comparison.
+// memory runs a job. A failed job is recorded in m; an error ends the comparison.
 func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) error {
 	before, err := shmInUse()
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *comparison) privateOverTCP(ctx context.Context) (ratio float64, of stri
 	return each[0] / each[1], fmt.Sprintf("%s / %s MiB", digits(each[0]), digits(each[1])), nil
 }
 
-// fill takes the figures of a job; before is what was in /dev/shm without it.
+// fill sets the figures of a job. before is the memory in /dev/shm without it.
 func (m *memoryRow) fill(rows []benchRow, before float64) error {
 	const kib = 1024
 	got := map[string]float64{}

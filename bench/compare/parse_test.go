@@ -121,7 +121,7 @@ func FuzzOutput(f *testing.F) {
 		if list, err := largestTime(output, 2); err == nil && !(list[0].Value > 0) {
 			t.Errorf("%+v", list)
 		}
-		if each, err := parseCounts(output); err == nil && !(each[way{"cm", "agree"}] > 0) {
+		if each, err := parseCounts(output); err == nil && !(each[countedPath{"cm", "agree"}] > 0) {
 			t.Errorf("%v", each)
 		}
 		if rep, err := parseReport([]byte(output)); err == nil {
@@ -221,15 +221,15 @@ func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
 	}
 }
 
-// TestOverUCXBothSidesHaveOneClass: peers choose others by themselves.
-func TestOverUCXBothSidesHaveOneClass(t *testing.T) {
+// By default, peers choose other classes.
+func TestOverUCX_BothSides_HaveOneClass(t *testing.T) {
 	peers, err := loadPeers("../peers/peers.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
 	for _, f := range figures() {
-		class, ok := strings.CutPrefix(f.over, "UCX ")
+		class, ok := strings.CutPrefix(f.network, "UCX ")
 		if !ok {
 			continue
 		}
@@ -406,9 +406,8 @@ func TestSettingsOfTheUserDoNotReachTheSamples(t *testing.T) {
 	}
 }
 
-// A setting that a version doesn't know is no setting: its figures would be those of the
-// library as it comes.
-func TestSettingsFollowTheVersionOfThePeer(t *testing.T) {
+// Figures of an unknown setting would be those of the default.
+func TestSettings_FollowVersionOfPeer(t *testing.T) {
 	peers, err := loadPeers("../peers/peers.json")
 	if err != nil {
 		t.Fatal(err)
@@ -443,13 +442,13 @@ func TestSettingsFollowTheVersionOfThePeer(t *testing.T) {
 func TestEachWayOfAContestIsForced(t *testing.T) {
 	o := &options{ferry: "ferry"}
 	rows := map[string]bool{}
-	for _, x := range contests() {
+	for _, x := range protocolRows() {
 		rows[x.name] = true
-		if x.ways[0] != "auto" || len(x.ways) < 3 {
-			t.Errorf("%s: %q", x.name, x.ways)
+		if x.copyValues[0] != "auto" || len(x.copyValues) < 3 {
+			t.Errorf("%s: %q", x.name, x.copyValues)
 		}
-		for _, way := range x.ways {
-			for _, cv := range o.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", single+"="+way)...) {
+		for _, way := range x.copyValues {
+			for _, cv := range o.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", copyParam+"="+way)...) {
 				for _, s := range cv.sides {
 					line := strings.Join(s.args, " ")
 					if !strings.HasSuffix(line, "--set btl.shm.single_copy="+way) || strings.Contains(line, "--alloc-mem") != strings.Contains(x.name, "AllocMem") {
@@ -465,7 +464,7 @@ func TestEachWayOfAContestIsForced(t *testing.T) {
 }
 
 func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
-	x := contests()[0]
+	x := protocolRows()[0]
 	at := func(values ...float64) *curve {
 		cv := &curve{Unit: "us"}
 		for i, v := range values {
@@ -492,9 +491,8 @@ func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
 	}
 }
 
-// TestChoiceStandsBesideAWayRoundByRound: medians of what was taken in two states of the machine
-// would set one state beside the other.
-func TestChoiceStandsBesideAWayRoundByRound(t *testing.T) {
+// Medians over two states of the machine would compare different states.
+func TestProtocolRows_CompareRoundByRound(t *testing.T) {
 	curveOf := func(values ...float64) *curve {
 		cv := &curve{Unit: "GB/s", samples: map[int][]sample{}}
 		for round, v := range values {
@@ -505,7 +503,7 @@ func TestChoiceStandsBesideAWayRoundByRound(t *testing.T) {
 		cv.Points = []point{{Size: 8192, Value: median(slices.Clone(values))}}
 		return cv
 	}
-	x := contests()[1]
+	x := protocolRows()[1]
 	x.parts[0].Lower = false
 	// The choice is a tenth slower in each round, and there were more of it in the slow state.
 	rows, _ := x.rows([]*curve{curveOf(9, 9, 0, 27, 9), curveOf(10, 10, 30, 30, 10), curveOf(8, 8, 24, 24, 8)}, curveOf(10, 9, 0, 27, 8), bests{})

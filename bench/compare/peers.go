@@ -19,9 +19,9 @@ type peer struct {
 	Title          string    `json:"title"`
 	Compiler       string    `json:"compiler"`
 	Flags          []string  `json:"flags"`          // of the compiler, besides those of all
-	Sources        []string  `json:"sources"`        // patterns, in the folder of peers.json; none: all of MPI's
-	Launcher       string    `json:"launcher"`       // empty: the program starts its ranks itself
-	Threads        bool      `json:"threads"`        // the launcher starts one process, whose threads are the ranks
+	Sources        []string  `json:"sources"`        // Patterns in the folder of peers.json; by default all MPI programs.
+	Launcher       string    `json:"launcher"`       // Empty if the program starts its ranks itself.
+	Threads        bool      `json:"threads"`        // The launcher starts one process with threads as ranks.
 	Bound          []string  `json:"bound"`          // arguments that give each rank a core
 	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
 	AsRoot         []string  `json:"as_root"`        // arguments that root needs
@@ -33,13 +33,13 @@ type setting struct {
 	Title     string   `json:"title"`
 	Default   bool     `json:"default"`    // as it comes, without arguments
 	Args      []string `json:"args"`       // of the launcher
-	FromBytes int      `json:"from_bytes"` // the size of messages from which it changes anything
+	FromBytes int      `json:"from_bytes"` // Smallest size of messages that it affects.
 	Only      string   `json:"only"`       // for figures over that network alone
-	From      string   `json:"from"`       // the version of the peer from which on it is there; empty: any
-	Below     string   `json:"below"`      // the version from which on it is not; empty: none
+	From      string   `json:"from"`       // First version of the peer with the setting, or empty.
+	Below     string   `json:"below"`      // First later version without it, or empty.
 }
 
-// of leaves a peer the settings of its version: names of parameters change.
+// of returns the peer with the settings of its version.
 func (p peer) of(version string) peer {
 	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s setting) bool {
 		return s.From != "" && older(version, s.From) || s.Below != "" && !older(version, s.Below)
@@ -47,8 +47,8 @@ func (p peer) of(version string) peer {
 	return p
 }
 
-// older says whether version a comes before b, number by number: "4.1.4" before "5".
-// What is no number, as in an unknown version, comes first.
+// older reports whether version a precedes b, number by number: "4.1.4" precedes "5".
+// Text precedes numbers.
 func older(a, b string) bool {
 	return slices.Compare(numbers(a), numbers(b)) < 0
 }
@@ -124,7 +124,7 @@ func (p peer) plain() (setting, bool) {
 	return p.Settings[i], true
 }
 
-// launch is a peer's launcher with what it needs to start the ranks of a sample.
+// launch returns the command line of a peer's launcher for the ranks of a sample.
 func (p peer) launch(f figure, more ...string) []string {
 	if p.Launcher == "" {
 		return nil
@@ -160,13 +160,13 @@ func (o *options) theirs(p peer, s setting, f figure) []string {
 	return append(args, f.peerFlags...)
 }
 
-// oursUnder is the command line of a sample of ours whose ranks a peer's launcher
-// starts.
+// oursUnder returns the command line of a sample of ferry under a peer's
+// launcher.
 func (o *options) oursUnder(p peer, f figure) []string {
 	return append(p.launch(f), o.ferry, "bench", f.Bench, "--rank")
 }
 
-// job is the command line of a sample of a ferry, by itself or as a figure asks for.
+// job returns the command line of a sample of a ferry: that of more, if it is not nil.
 func (o *options) job(program string, f figure, flags []string, more jobOf) []string {
 	if more != nil {
 		return more(program)
@@ -174,8 +174,8 @@ func (o *options) job(program string, f figure, flags []string, more jobOf) []st
 	return o.ours(program, f, flags)
 }
 
-// ours is the command line of a sample of a ferry, with flags of its own. Jobs are timed
-// from the launcher's start to its end on both sides, so both have a launcher.
+// ours returns the command line of a sample of a ferry with flags. Both sides have a launcher, because jobs are
+// timed from the launcher's start to its end.
 func (o *options) ours(program string, f figure, flags []string) []string {
 	var args []string
 	switch {

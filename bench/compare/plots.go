@@ -24,7 +24,7 @@ import (
 type graph struct {
 	bench, Title, axis string
 	Short              string
-	top                bool // the legend is in the upper left corner, otherwise in the lower one
+	isLegendAtTop      bool // The legend is in the upper left corner, not in the lower one.
 }
 
 var graphs = []graph{
@@ -35,14 +35,14 @@ var graphs = []graph{
 
 func (g graph) File() string { return g.bench + ".svg" }
 
-// colors of the curves: those of Okabe and Ito, which colour-blind people can tell
-// apart. Shapes and dashes differ too.
+// colors are those of Okabe and Ito, which color-blind readers can distinguish.
+// Shapes and dashes differ too.
 var colors = []color.RGBA{
 	{0xd5, 0x5e, 0x00, 0xff}, // ferry
 	{0x00, 0x72, 0xb2, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 }
 
-// plots draws the graphs of which there are curves into dir.
+// plots draws the graphs with curves into dir.
 func plots(dir string, curves []*curve) error {
 	for _, g := range graphs {
 		var mine []*curve
@@ -77,7 +77,7 @@ func (g graph) draw(path string, curves []*curve) error {
 		f.Variant = "Sans"
 	}
 	p.Title.Padding, p.Legend.Padding = vg.Points(6), vg.Points(2)
-	p.Legend.Left, p.Legend.Top = true, g.top
+	p.Legend.Left, p.Legend.Top = true, g.isLegendAtTop
 	p.Legend.XOffs, p.Legend.ThumbnailWidth = vg.Points(8), vg.Points(28)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xdd}, color.Gray{0xdd}
@@ -101,8 +101,8 @@ func (g graph) draw(path string, curves []*curve) error {
 		}
 		p.Legend.Add(name, line, dots)
 	}
-	// Room for the legend, in which no curve runs.
-	if g.top {
+	// Leave room for the legend.
+	if g.isLegendAtTop {
 		p.Y.Max *= 3
 	} else {
 		p.Y.Min /= 4
@@ -114,7 +114,7 @@ func (g graph) draw(path string, curves []*curve) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	// Fonts of the same widths, where the first is not installed.
+	// Alternatives with the same widths.
 	svg := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif"))
 	return os.WriteFile(path, svg, 0o644)
 }

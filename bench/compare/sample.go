@@ -27,7 +27,7 @@ type sample struct {
 	Hop        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
 	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
 	Others     float64 `json:"others"`         // processors that worked for others meanwhile
-	Near       bool    `json:"near"`           // the state in which it was taken, by all that is known in the end
+	Near       bool    `json:"near"`           // State of the machine, by all raw hops of the run.
 	instrument string  // that has taken Hop
 	size       int     // bytes of a message
 	round      int     // of a sweep
@@ -39,23 +39,23 @@ func (s sample) MarshalJSON() ([]byte, error) {
 		s.Value, s.Hop, s.Outside, s.Others, s.Near), nil
 }
 
-// marker is an environment variable by which the processes of one sample are
-// found again, whatever sessions and groups their launcher has put them in.
+// marker is an environment variable that identifies the processes of a sample in any
+// session and group.
 const marker = "COMPARE_SAMPLE="
 
 const (
 	termGrace = 3 * time.Second // from SIGTERM to SIGKILL
-	maxError  = 2000            // bytes of a failed command's words
+	maxError  = 2000            // Bytes of a failed command's output.
 )
 
-// usage is what a command took.
+// usage is the time of a command.
 type usage struct {
-	whole time.Duration // from start to end
-	own   time.Duration // of processors, by it and its children
+	whole time.Duration // From start to end.
+	own   time.Duration // Processor time, including children.
 }
 
-// command runs a command, with a time limit, and returns what it prints and what
-// it took. Of a command that fails no process is left.
+// command runs a command with a time limit, and returns its output and usage. After a failure, none of its
+// processes is left.
 func (o *options) command(ctx context.Context, args []string) (output string, u usage, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done within %v", o.timeout))
 	defer cancel()
@@ -85,7 +85,7 @@ func (o *options) command(ctx context.Context, args []string) (output string, u 
 	return "", u, fmt.Errorf("%s: %w: %s", shellescape.QuoteCommand(args), err, said)
 }
 
-// settings are variables that would change any side's defaults.
+// settings matches variables that change defaults of either side.
 var settings = regexp.MustCompile("^(FERRY_|OMPI_|PMIX_|PRTE_|MPICH_|MPIR_|HYDRA_|PMI_|UCX_|FI_|GOMAXPROCS|GOGC|GODEBUG|GOMEMLIMIT)")
 
 // plainEnvironment drops them.
@@ -93,9 +93,9 @@ func plainEnvironment(env []string) []string { return slices.DeleteFunc(env, set
 
 // killMarked kills the processes that have the mark in their environment.
 func killMarked(mark string) {
-	all, _ := proc.AllProcs() // an error: there is no /proc
+	all, _ := proc.AllProcs() // Fails without /proc.
 	for _, p := range all {
-		// An error: it has gone, or is another user's.
+		// Environ fails for ended processes and those of other users.
 		if env, err := p.Environ(); err == nil && slices.Contains(env, mark) {
 			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended meanwhile
 		}
@@ -162,7 +162,7 @@ func parseRows[T any](output string) ([]T, error) {
 	}
 }
 
-// parseSamples makes a sample of each row, in the figure's unit: one, or those of
+// parseSamples returns a sample per row, in the figure's unit: one, or those of
 // growing sizes from the smallest to the largest.
 func parseSamples(output string, f figure) ([]sample, error) {
 	rows, err := parseRows[benchRow](output)
@@ -179,7 +179,7 @@ func parseSamples(output string, f figure) ([]sample, error) {
 	var list []sample
 	for i, row := range rows {
 		value := row.Avg
-		if f.typical {
+		if f.usesMedian {
 			value = row.P50
 		}
 		switch {

@@ -11,7 +11,7 @@ import (
 // onLanes is the 8 B message rate of goroutines of two processes beside threads of the peers.
 func onLanes(name, network string, threads int, flags ...string) figure {
 	f := window(name, "mbw_mr", "million/s", 8, 1, 1, "-")
-	f.threads, f.over = threads, network
+	f.threads, f.network = threads, network
 	f.iterations, f.warmup = 1000, 100 // A loop of OSU's length ends before the last thread has started.
 	f.flags = append([]string{"--threads", strconv.Itoa(threads)}, flags...)
 	f.peerFlags = f.flags

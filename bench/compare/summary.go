@@ -6,30 +6,29 @@ import (
 	"github.com/ferrympi/ferry/internal/hop"
 )
 
-// twoFigures are those of the best pair: the one whose two figures together are the best: the quietest
-// moment of the run, whoever gains by it.
+// twoFigures are the values of the best pair, which has the best product of both values: the quietest
+// moment of the run.
 type twoFigures struct {
 	Ours  float64 `json:"ours"`
 	Peer  float64 `json:"peer"`
 	Ratio float64 `json:"ratio"`
 }
 
-// medians are what samples come to: those of one state, or all.
+// medians summarize the samples of one state, or all.
 type medians struct {
-	Ours       float64     `json:"ours"`  // 0: none of ours was among them
-	Theirs     float64     `json:"peers"` // likewise
-	Ratio      float64     `json:"ratio"` // ours / theirs; 0: one of the two is missing
+	Ours       float64     `json:"ours"`  // 0 without samples.
+	Theirs     float64     `json:"peers"` // 0 without samples.
+	Ratio      float64     `json:"ratio"` // Ours / Theirs, or 0 if one is missing.
 	Best       *twoFigures `json:"best_pair,omitempty"`
 	Hop        float64     `json:"raw_hop_ns"`
-	Others     float64     `json:"others"` // processors that worked for others
+	Others     float64     `json:"others"` // Processors that worked for other processes.
 	OursTaken  int         `json:"ours_taken"`
 	PeersTaken int         `json:"peers_taken"`
 }
 
-// A result is what a series comes to. Processors are near or far when a sample is
-// taken, and samples are compared with those of the same state: both states are told,
-// and the one that a machine was in long enough to be measured near is the figure.
-// Of a machine that was not, all samples are.
+// A result summarizes a series. Samples are compared with samples of the same state, near or far, and both states are
+// reported. The figure uses the near samples. If there are too few, it uses
+// all samples.
 type result struct {
 	Peer    string `json:"peer"`
 	Setting string `json:"setting"`
@@ -69,7 +68,7 @@ func (s *series) in(state func(sample) bool) medians {
 	return m
 }
 
-// result makes one of what was judged last; ok is false if there is no pair.
+// result summarizes the judged samples. ok is false without a pair.
 func (s *series) result(want int) (r result, ok bool) {
 	if len(s.pairs) == 0 {
 		return r, false
@@ -114,7 +113,7 @@ func (s sample) hop() float64 {
 	return s.Outside
 }
 
-// median of a list; of the two in the middle it is the mean, and of nothing 0.
+// median returns the median of a list, or 0 of an empty one.
 func median(list []float64) float64 {
 	m, err := stats.Median(list)
 	if err != nil { // an empty list
@@ -160,19 +159,19 @@ func (w *row) beside(wanted float64, only func(result) bool) *standing {
 
 // A report is everything that is written.
 type report struct {
-	about
-	Pairs  int                `json:"pairs_wanted"`
-	Hops   map[string]float64 `json:"best_raw_hops_ns"` // by instrument
-	Rows   []row              `json:"rows"`
-	Alone  []own              `json:"alone"`
-	Ways   []wayRow           `json:"ways,omitempty"`
-	Kept   []memoryRow        `json:"rank_memory"`
-	Curves []*curve           `json:"curves"`
+	machineInfo
+	Pairs     int                `json:"pairs_wanted"`
+	Hops      map[string]float64 `json:"best_raw_hops_ns"` // by instrument
+	Rows      []row              `json:"rows"`
+	Alone     []own              `json:"alone"`
+	Protocols []protocolPoint    `json:"ways,omitempty"`
+	Kept      []memoryRow        `json:"rank_memory"`
+	Curves    []*curve           `json:"curves"`
 }
 
 // summarize makes rows of series; those of one figure follow one another.
-func summarize(a about, all []*series, hops bests, want int) *report {
-	rep := &report{about: a, Pairs: want, Hops: hops.ns()}
+func summarize(a machineInfo, all []*series, hops bests, want int) *report {
+	rep := &report{machineInfo: a, Pairs: want, Hops: hops.ns()}
 	for _, s := range all {
 		if s.fig.versus != nil {
 			rep.Alone = append(rep.Alone, pairsOfOurs(s, want))
@@ -203,7 +202,7 @@ func (rep *report) stand() {
 	}
 }
 
-// Never says whether no figure had enough near samples.
+// Never reports whether no figure has enough near samples.
 func (rep *report) Never() bool {
 	states := map[hop.State]bool{}
 	for _, w := range rep.Rows {

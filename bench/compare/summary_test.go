@@ -20,7 +20,7 @@ func pairsOf(rows ...[4]float64) []pair {
 	return out
 }
 
-// Recorded on a machine that drifts: near at 50 ns, far at 480 ns.
+// drifting is recorded on a machine that changes between near (50 ns) and far (480 ns).
 func drifting(t *testing.T) (*series, bests) {
 	s := &series{fig: fig(t, "8 B latency"), peer: peer{Title: "Open MPI"}, setting: setting{Title: "as it comes", Default: true}}
 	s.pairs = pairsOf(
@@ -57,9 +57,9 @@ func TestSamplesAreComparedWithThoseOfTheirState(t *testing.T) {
 		t.Errorf("far: %+v", f)
 	}
 	if n := r.Near.OursTaken + r.Near.PeersTaken + r.Far.OursTaken + r.Far.PeersTaken; n != 2*len(s.pairs) {
-		t.Errorf("%d samples are told, of %d", n, 2*len(s.pairs))
+		t.Errorf("%d samples are reported, of %d", n, 2*len(s.pairs))
 	}
-	text := summarize(about{}, []*series{s}, b, 4).text("results")
+	text := summarize(machineInfo{}, []*series{s}, b, 4).text("results")
 	for _, want := range []string{"| far: 0.85 (1 and 1) |", "| near | 0.145 / 0.155 us | 0.94 |", "| far | 1.10 / 1.30 us | 0.85 | - |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the results lack %q:\n%s", want, text)
@@ -67,8 +67,7 @@ func TestSamplesAreComparedWithThoseOfTheirState(t *testing.T) {
 	}
 }
 
-// A state in which only one side was is told without a ratio.
-func TestStateOfOneSideHasNoRatio(t *testing.T) {
+func TestResult_StateOfOneSide_HasNoRatio(t *testing.T) {
 	s, b := drifting(t)
 	s.pairs = s.pairs[:3]
 	s.judge(b)
@@ -88,7 +87,7 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 	if r.State != hop.Far || r.OursTaken != 5 || r.PeersTaken != 5 || r.Other() != r.Near {
 		t.Errorf("4 of 9: %s, %d taken", r.State, r.OursTaken)
 	}
-	rep := summarize(about{}, []*series{s}, b, 9)
+	rep := summarize(machineInfo{}, []*series{s}, b, 9)
 	if !rep.Never() || !strings.Contains(rep.text("results"), "The processors were seldom or never near each other") {
 		t.Error("a run without near samples doesn't say so")
 	}
@@ -154,7 +153,7 @@ func TestStrongestPeerCounts(t *testing.T) {
 		s.pairs[0].Ours.Near, s.pairs[0].Peer.Near = true, true
 		return s
 	}
-	rep := summarize(about{}, []*series{
+	rep := summarize(machineInfo{}, []*series{
 		mk("Open MPI", "as it comes", true, 26, 13), mk("Open MPI", "single_copy none", false, 26, 27), mk("MPICH", "as it comes", true, 26, 12),
 	}, bests{}, 1)
 	if len(rep.Rows) != 1 {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A sweep is a figure over the size of message: one curve for ours and one for
-// each setting of each peer.
+// A sweep is a figure over the size of the message, with one curve for ferry and one per
+// setting of each peer.
 type sweep struct {
 	Name  string
-	parts []figure // ranges of sizes, each with loops of its own
+	parts []figure // Ranges of sizes with different loops.
 }
 
 // sweeps are those of the plots.
@@ -25,8 +25,8 @@ func sweeps() []sweep {
 	}
 }
 
-// ranges makes the parts of a sweep, whose sizes double from that of f; ends are the
-// last of each part.
+// ranges returns the parts of a sweep, with sizes that double from that of f. ends are the
+// last sizes of the parts.
 func ranges(f figure, ends ...int) (parts []figure) {
 	for _, end := range ends {
 		parts = append(parts, f.through(end))
@@ -63,7 +63,7 @@ func (p point) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d,"other":%.5g}`, p.Size, p.Value, p.Hop, p.Kept, p.Taken, p.Other), nil
 }
 
-// curves returns what there is to measure of a sweep.
+// curves returns the empty curves of a sweep.
 func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve {
 	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
 	for _, f := range parts {
@@ -89,8 +89,8 @@ func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve
 	return all
 }
 
-// sweep takes each part of each curve in turn, so many times; when it is late,
-// once.
+// sweep measures each part of each curve in turn, repeat times, or once after the end of the
+// time limit.
 func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all []*curve, repeat int) error {
 	started := time.Now()
 	for round := range repeat {
@@ -118,9 +118,9 @@ func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all
 	return nil
 }
 
-// settle makes points of the samples, by all that is known of raw hops now: of the near
-// ones, with the median of the others beside it. If fewer than half of a size's samples
-// were near, all count.
+// settle computes the points from the near samples, by all raw hops so far, with the median of the others beside them.
+// If fewer than half of a size's samples
+// are near, all count.
 func (cv *curve) settle(b bests) {
 	cv.Points = nil
 	for _, size := range slices.Sorted(maps.Keys(cv.samples)) {
@@ -144,9 +144,9 @@ func (cv *curve) settle(b bests) {
 	}
 }
 
-// beside returns the value of one curve to another's at a size: the median of the rounds in which
-// both were taken in the same state, or of all if those are fewer than half. A machine that changes
-// state between two rounds changes both then. ok is false if there are no such samples.
+// beside returns the ratio of one curve to another at a size: the median of the rounds with
+// both samples in the same state, or of all rounds if those are fewer than half. A change of
+// state between two rounds then affects both curves. ok is false without such samples.
 func (cv *curve) beside(other *curve, size int, b bests) (ratio float64, ok bool) {
 	var same, all []float64
 	for _, s := range cv.samples[size] {

@@ -50,7 +50,7 @@ double shared_memory(void)
 }
 
 /* memory prints, at rank 0, what ranks keep in memory after a barrier and a
- * message to each neighbour, or to everyone: the mean, in KiB. What is in
+ * message to each neighbor, or to everyone: the mean, in KiB. What is in
  * /dev/shm is counted once, for all who use it. */
 void memory(const struct options *o)
 {

@@ -28,7 +28,7 @@ func (b bests) of(instrument string) *hop.Best {
 	return b[instrument]
 }
 
-// sample judges a sample: the hops around the job, and the one beside its loop.
+// sample reports whether a sample is near, by the raw hops around the job and beside its loop.
 func (b bests) sample(s sample) bool {
 	return b.of(outside).Near(s.Outside) && b.of(s.instrument).Near(s.Hop)
 }
@@ -67,7 +67,7 @@ func newGauge() (*gauge, error) {
 			i++
 		}
 	}
-	page := make([]byte, os.Getpagesize()) // nothing else lies beside the line
+	page := make([]byte, os.Getpagesize()) // The line has a page of its own.
 	g.lines = [2]*hop.Line{hop.At(page), hop.At(page)}
 	return g, nil
 }
@@ -78,8 +78,7 @@ func (g *gauge) now(ctx context.Context) (float64, error) {
 	var both errgroup.Group
 	for i, core := range g.cores {
 		both.Go(func() error {
-			// The thread keeps its affinity and ends with its goroutine, since nobody
-			// unlocks it.
+			// The thread keeps its affinity, and ends with its locked goroutine.
 			runtime.LockOSThread()
 			var set unix.CPUSet
 			set.Set(core)
