@@ -1,8 +1,8 @@
-// Package generate writes the Go code that a manifest (config.ParseManifest) asks for: a
-// function that makes a registry of the manifest's components. ferry's own list is made by
-// it, and so are those of programs elsewhere (`ferry component register`, `ferry build`).
+// Package generate writes Go code for a manifest (config.ParseManifest): a function that returns a registry of
+// the manifest's components. It generates ferry's own list, and those of other programs
+// (`ferry component register`, `ferry build`).
 //
-// It stands on package config, knows no component, and writes no file itself.
+// It imports package config only, and writes no files.
 package generate
 
 import (
@@ -18,10 +18,10 @@ import (
 
 const module = "github.com/ferrympi/ferry"
 
-// Package says what the code is called.
+// Package has the names in the generated code.
 type Package struct {
 	Name string // of the package
-	Func string // of the function, which takes nothing and returns a registry
+	Func string // Function without parameters that returns a registry.
 	From string // the manifest's file name, for comments
 }
 
@@ -78,9 +78,9 @@ func Code(m *config.Manifest, p Package) ([]byte, error) {
 	return format.Source(b.Bytes())
 }
 
-// importPath resolves a path that is relative to the module of ferry. As in Go
-// itself, only the first element of a full path has a dot. A manifest that adds to the
-// standard components is somebody else's, whose module may have any path.
+// importPath resolves a path that is relative to the module of ferry. As in Go, the first element of a full path
+// has a dot. In a manifest that adds to the standard components, all paths are full, because modules of users
+// may have any path.
 func importPath(m *config.Manifest, path string) string {
 	if first, _, _ := strings.Cut(path, "/"); m.Standard || strings.Contains(first, ".") {
 		return path

@@ -1,5 +1,5 @@
-// Hello opens a session, makes a communicator over all processes of the job and
-// says who it is.
+// Hello opens a session, creates a communicator of all processes of the job, and
+// prints its rank.
 //
 //	ferry run -n 4 bin/hello
 package main

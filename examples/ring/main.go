@@ -1,5 +1,5 @@
-// Ring passes a token from rank to rank, each adding one, until the time given
-// by -seconds is over (one lap without it). Rank 0 says how fast it went round.
+// Ring passes a token from rank to rank, each adding one, for the time
+// given by -seconds (one lap without it). Rank 0 prints its speed.
 //
 //	ferry run -n 4 bin/ring -seconds 5
 package main
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// token goes round: the hops it has made, and whether this lap is the last.
+// token is the message: the number of its hops, and whether this lap is the last.
 type token struct {
 	Hops int64
 	Last bool
@@ -52,7 +52,7 @@ func run(ctx context.Context, duration time.Duration) error {
 	for laps := int64(1); ; laps++ {
 		if rank == 0 {
 			send[0] = token{Hops: recv[0].Hops + 1, Last: time.Since(start) >= duration}
-			// Both at once: a rank that is alone sends to itself.
+			// A single rank sends to itself, which needs both at once.
 			if _, err := mpi.Sendrecv(ctx, comm, send, next, 0, recv, previous, 0); err != nil {
 				return err
 			}

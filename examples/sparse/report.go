@@ -14,7 +14,7 @@ import (
 
 // cost is the cost of communicators in a process.
 type cost struct {
-	Paths   int64 // Other processes to which a transport has a path.
+	Paths   int64 // Other processes with a path of a transport.
 	Private int64 // Memory that no other process shares, in KiB.
 }
 

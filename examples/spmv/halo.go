@@ -6,26 +6,26 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// halo exchanges the borders of a vector. A slab may be thinner than the reach
-// of the stencil: then there is more than one neighbour on a side.
+// halo exchanges the borders of a vector. A slab thinner than the reach
+// of the stencil has more than one neighbor on a side.
 type halo struct {
-	m          *matrix
-	comm       *mpi.Comm
-	neighbours []neighbour
-	requests   []mpi.Request
+	m           *matrix
+	comm        *mpi.Comm
+	borderPeers []borderPeer
+	requests    []mpi.Request
 }
 
-// neighbour is a rank with which elements are exchanged.
-type neighbour struct {
+// borderPeer is a rank that exchanges elements with this one.
+type borderPeer struct {
 	rank       int
 	recv, send span // their rows that we touch, our rows that they touch
 }
 
 func newHalo(m *matrix, comm *mpi.Comm) *halo {
-	return &halo{m: m, comm: comm, neighbours: neighboursOf(m, comm.Rank(), comm.Size())}
+	return &halo{m: m, comm: comm, borderPeers: borderPeersOf(m, comm.Rank(), comm.Size())}
 }
 
-func neighboursOf(m *matrix, rank, ranks int) (all []neighbour) {
+func borderPeersOf(m *matrix, rank, ranks int) (all []borderPeer) {
 	rows, reach := m.cube*m.cube*m.cube, reachOf(m.cube)
 	if m.own.len() == 0 {
 		return nil
@@ -35,7 +35,7 @@ func neighboursOf(m *matrix, rank, ranks int) (all []neighbour) {
 		if r == rank || theirs.len() == 0 {
 			continue
 		}
-		n := neighbour{
+		n := borderPeer{
 			rank: r,
 			recv: theirs.intersect(m.needed),
 			send: m.own.intersect(span{theirs.first - reach, theirs.end + reach}),
@@ -50,14 +50,14 @@ func neighboursOf(m *matrix, rank, ranks int) (all []neighbour) {
 // start begins the exchange of x's borders.
 func (h *halo) start(x []float64) error {
 	h.requests = h.requests[:0]
-	for _, n := range h.neighbours {
+	for _, n := range h.borderPeers {
 		r, err := mpi.Irecv(h.comm, h.m.part(x, n.recv), n.rank, 0)
 		if err != nil {
 			return err
 		}
 		h.requests = append(h.requests, r)
 	}
-	for _, n := range h.neighbours {
+	for _, n := range h.borderPeers {
 		r, err := mpi.Isend(h.comm, h.m.part(x, n.send), n.rank, 0)
 		if err != nil {
 			return err

@@ -1,6 +1,6 @@
 // Spmv multiplies the sparse matrix of the 27-point stencil on a cube of N^3
 // rows with a vector, again and again. The rows are split over the ranks in
-// contiguous slabs; before each product neighbours exchange the borders of the
+// contiguous slabs; before each product neighbors exchange the borders of the
 // vector, and the inner rows are computed while those are under way. Rank 0
 // compares the last product with the serial one.
 //
@@ -105,7 +105,7 @@ func products(ctx context.Context, comm *mpi.Comm, cube, iterations int) error {
 	return verdict(os.Stdout, comm.Size(), worst)
 }
 
-// verdict says so if the product is right, and fails otherwise.
+// verdict prints that the product is right, or returns an error.
 func verdict(w io.Writer, ranks int, worst float64) error {
 	if worst > tolerance {
 		return fmt.Errorf("check failed: a row differs from the serial product by %.1e", worst)

@@ -6,7 +6,7 @@ import "math"
 const maxCube = 1200
 
 // The matrix is that of the 27-point stencil, 26 on the diagonal and -1 for each
-// neighbour, divided by its largest eigenvalue's bound: repeated products
+// neighbor, divided by its largest eigenvalue's bound: repeated products
 // neither grow nor vanish.
 const (
 	scale    = 1.0 / 36
@@ -14,7 +14,7 @@ const (
 	neighbor = -1 * scale
 )
 
-// span is a range of rows: first to end, end not included.
+// span is the range of rows from first to end, without end.
 type span struct{ first, end int }
 
 func (s span) len() int { return max(0, s.end-s.first) }
@@ -26,8 +26,8 @@ func ownedBy(rows, rank, ranks int) span {
 	return span{rows * rank / ranks, rows * (rank + 1) / ranks}
 }
 
-// matrix is one rank's rows in compressed sparse row format. Vectors hold the
-// elements that these rows touch: needed, of which own is this rank's.
+// matrix is one rank's rows in compressed sparse row format. Vectors hold the elements of needed, which these
+// rows touch; own is this rank's part of them.
 type matrix struct {
 	cube               int
 	own, inner, needed span // inner rows touch nothing but own elements
@@ -88,8 +88,8 @@ func eachNonzero(cube, row int, f func(column int, value float64)) {
 	}
 }
 
-// nonzeros counts those of the whole matrix: along each axis N points have
-// 3N-2 neighbours, themselves included.
+// nonzeros returns the number of nonzeros of the whole matrix. Along each axis N points have
+// 3N-2 neighbors, themselves included.
 func nonzeros(cube int) int {
 	n := 3*cube - 2
 	return n * n * n
@@ -102,8 +102,8 @@ func (m *matrix) part(v []float64, rows span) []float64 {
 	return v[rows.first-m.needed.first : rows.first-m.needed.first+rows.len()]
 }
 
-// fill gives the own elements of v values that look random and depend on the
-// row alone: a border that is missing, late or swapped shows in the result.
+// fill sets the own elements of v to pseudorandom values that depend on the
+// row alone, so that a missing, late or swapped border changes the result.
 func (m *matrix) fill(v []float64) {
 	own := m.part(v, m.own)
 	for i := range own {

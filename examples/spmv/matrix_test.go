@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// product computes y = A x on ranks that share a process: borders are copied as
-// the halo would send them.
+// product computes y = A x on ranks of one process, with copies of borders in place of messages.
 func product(cube, ranks int, x []float64, spoil func(*matrix, []float64)) []float64 {
 	y := make([]float64, len(x))
 	for r := range ranks {
@@ -45,8 +44,7 @@ func TestSplitProductEqualsTheSerialOne(t *testing.T) {
 	}
 }
 
-// TestOnlyARightProductIsOK: what says so may be all that a script looks at.
-func TestOnlyARightProductIsOK(t *testing.T) {
+func TestVerdict_OnlyRightProduct_IsOK(t *testing.T) {
 	for worst, right := range map[float64]bool{0: true, tolerance: true, 2 * tolerance: false, math.Inf(1): false} {
 		var out strings.Builder
 		if err := verdict(&out, 3, worst); (err == nil) != right || strings.HasPrefix(out.String(), "ok: ") != right {
@@ -83,18 +81,17 @@ func TestInnerRowsTouchOwnElementsOnly(t *testing.T) {
 	}
 }
 
-// What one rank sends another expects, or the exchange would hang.
-func TestNeighboursAgree(t *testing.T) {
+func TestHalo_Neighbors_Agree(t *testing.T) {
 	for _, ranks := range []int{2, 3, 7, 20, 300} {
 		const cube = 6
-		halos := make([][]neighbour, ranks)
+		halos := make([][]borderPeer, ranks)
 		for r := range ranks {
-			halos[r] = neighboursOf(newMatrix(cube, r, ranks), r, ranks)
+			halos[r] = borderPeersOf(newMatrix(cube, r, ranks), r, ranks)
 		}
-		for r, neighbours := range halos {
-			for _, n := range neighbours {
-				if !slices.Contains(halos[n.rank], neighbour{rank: r, recv: n.send, send: n.recv}) {
-					t.Fatalf("%d ranks: %d exchanges %+v, its neighbour doesn't", ranks, r, n)
+		for r, borderPeers := range halos {
+			for _, n := range borderPeers {
+				if !slices.Contains(halos[n.rank], borderPeer{rank: r, recv: n.send, send: n.recv}) {
+					t.Fatalf("%d ranks: %d exchanges %+v, its neighbor doesn't", ranks, r, n)
 				}
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// newProgress returns what shows how far the work is, on a terminal only, until all
-// is done.
+// newProgress returns a function that shows the progress on a terminal, until all
+// work is done.
 func newProgress(on bool, total int) func(done int) {
 	st, err := os.Stderr.Stat()
 	if !on || err != nil || st.Mode()&os.ModeCharDevice == 0 {

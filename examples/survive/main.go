@@ -111,7 +111,7 @@ func survive(ctx context.Context, world *mpi.Comm, o options, die func()) error 
 	return m.solve(ctx)
 }
 
-// randomStep returns the step at which a rank dies.
+// randomStep returns the step in which a rank dies.
 func (o *options) randomStep(rank int) int {
 	if o.seed == 0 {
 		return rand.IntN(o.steps)

@@ -1,7 +1,7 @@
-// Training fits a small neural network on several ranks: each has its share of the samples
-// and a copy of all weights. In each step the gradients of a layer are added up over the
-// ranks by Iallreduce while those of the layer before it are computed. Rank 0 compares the
-// weights with those that it gets without the others.
+// Training fits a small neural network on several ranks. Each rank has a part of the samples
+// and a copy of all weights. In each step, Iallreduce adds up the gradients of a layer over the
+// ranks while the ranks compute those of the preceding layer. Rank 0 compares the
+// weights with the result of a single rank.
 //
 //	ferry run -n 4 bin/training -samples 512 -steps 30
 package main
@@ -113,7 +113,7 @@ func compare(ctx context.Context, comm *mpi.Comm, net network) (float64, error) 
 	return worst[0], err
 }
 
-// result is what training came to.
+// result is the result of a training.
 type result struct {
 	spread        float64 // largest difference of a weight between ranks
 	alone         float64 // and to training without the other ranks
@@ -123,7 +123,7 @@ type result struct {
 // tolerance allows for sums of gradients in another order; weights are of the order of 1.
 const tolerance = 1e-9
 
-// verdict says so if the weights are right, and fails otherwise.
+// verdict prints that the weights are right, or returns an error.
 func verdict(w io.Writer, ranks int, r result) error {
 	switch {
 	case r.spread != 0 || math.IsNaN(r.spread):

@@ -15,7 +15,7 @@ type layer struct {
 	weights, gradient []float64
 }
 
-// network is layers, each of which takes what the one before gives.
+// network is a list of layers; each takes the outputs of the preceding one.
 type network []*layer
 
 // newNetwork gives weights that look random and are the same on every rank.
@@ -31,7 +31,7 @@ func newNetwork(widths ...int) (net network) {
 	return net
 }
 
-// noise is between -0.5 and 0.5 and depends on nothing but a and b.
+// noise returns a number between -0.5 and 0.5 that depends on a and b only.
 func noise(a, b int) float64 {
 	h := uint64(a)<<40 + uint64(b) + 1
 	h *= 0x9e3779b97f4a7c15
@@ -41,8 +41,8 @@ func noise(a, b int) float64 {
 	return float64(h>>11)/(1<<53) - 0.5
 }
 
-// batch is some of the samples: what each layer gets from them, one sample behind the
-// other, and last what the network gives; and what it ought to give.
+// batch is some of the samples: the inputs of each layer, sample by sample, the outputs of the
+// network, and the expected outputs.
 type batch struct {
 	samples int
 	values  [][]float64
@@ -65,8 +65,8 @@ func newBatch(net network, first, end int) *batch {
 	return b
 }
 
-// forward computes what all layers give, and returns the gradient of half the square error
-// by the last weighted sums.
+// forward computes the outputs of all layers, and returns the gradient of half the square error
+// with respect to the last weighted sums.
 func (net network) forward(b *batch) (delta []float64) {
 	for k, l := range net {
 		for i := range b.samples {
@@ -88,8 +88,8 @@ func (net network) forward(b *batch) (delta []float64) {
 	return delta
 }
 
-// gradients computes those of the weights, added up over the samples. x is what the layer
-// got from them, and delta the gradients of its weighted sums.
+// gradients computes the gradients of the weights, summed over the samples. x has the inputs of the layer, and
+// delta the gradients of its weighted sums.
 func (l *layer) gradients(delta, x []float64) {
 	clear(l.gradient)
 	for i := range len(delta) / l.out {
@@ -103,8 +103,8 @@ func (l *layer) gradients(delta, x []float64) {
 	}
 }
 
-// backward returns the gradients of the weighted sums of the layer before, whose results
-// are x.
+// backward returns the gradients of the weighted sums of the preceding layer. x has its
+// outputs.
 func (l *layer) backward(delta, x []float64) []float64 {
 	back := make([]float64, len(x))
 	for i := range len(delta) / l.out {
@@ -122,7 +122,7 @@ func (l *layer) backward(delta, x []float64) []float64 {
 	return back
 }
 
-// learn moves the weights against the gradients of so many samples.
+// learn moves the weights against the gradients of the given number of samples.
 func (l *layer) learn(samples int) {
 	for i, g := range l.gradient {
 		l.weights[i] -= rate * g / float64(samples)

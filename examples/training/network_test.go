@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestGradientsAreThoseOfTheLoss: one that is wrong on all ranks alike shows in no
-// comparison of ranks.
-func TestGradientsAreThoseOfTheLoss(t *testing.T) {
+// A gradient with the same error on all ranks passes the comparison of ranks.
+func TestGradients_EqualNumericOnes(t *testing.T) {
 	net := newNetwork(inputs, 5, 4, 1)
 	all := newBatch(net, 0, 7)
 	net.stepAlone(all) // leaves gradients, at weights that it changes
@@ -33,8 +32,7 @@ func TestGradientsAreThoseOfTheLoss(t *testing.T) {
 	}
 }
 
-// TestOnlyRightWeightsAreOK: what says so may be all that a script looks at.
-func TestOnlyRightWeightsAreOK(t *testing.T) {
+func TestVerdict_OnlyRightWeights_AreOK(t *testing.T) {
 	nan := math.NaN()
 	for r, right := range map[result]bool{
 		{0, 0, 2, 1}:             true,

@@ -1,6 +1,6 @@
-// Twosessions shows what sessions are for: a program and a library inside the
-// same process both use MPI, and neither knows of the other. Their messages
-// can't meet, and either may come and go first.
+// Twosessions shows the purpose of sessions. A program and a library in the
+// same process both use MPI independently. Their messages
+// never match each other, and either may start and end first.
 //
 //	ferry run -n 2 bin/twosessions
 package main
@@ -21,8 +21,8 @@ func main() {
 	}
 }
 
-// A solver stands for a library: it opens a session of its own and takes no
-// communicator from its caller.
+// A solver is the library. It opens its own session, without a
+// communicator of its caller.
 type solver struct {
 	session *mpi.Session
 	comm    *mpi.Comm
@@ -45,8 +45,8 @@ func (s *solver) norm(ctx context.Context, x int64) (int64, error) {
 
 func (s *solver) close() error { return errors.Join(s.comm.Close(), s.session.Close()) }
 
-// connect opens a session and a communicator over the world, under a tag that
-// tells it from others that are made at the same time.
+// connect opens a session and a communicator of the world. The tag distinguishes it from communicators that
+// are created at the same time.
 func connect(ctx context.Context, tag string) (*mpi.Session, *mpi.Comm, error) {
 	session, err := mpi.OpenSession(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("the library's sum is %d, not %d", sum, want)
 	}
 
-	// The library ends its session; the program's goes on.
+	// The program's session continues after the library's.
 	if err := lib.close(); err != nil {
 		return err
 	}
@@ -99,6 +99,6 @@ func run(ctx context.Context) error {
 	if _, err := request.Wait(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("rank %d: the library's sum is %d, the program's neighbour is %d\n", rank, sum, from[0])
+	fmt.Printf("rank %d: the library's sum is %d, the program's neighbor is %d\n", rank, sum, from[0])
 	return errors.Join(comm.Close(), session.Close())
 }

@@ -28,7 +28,7 @@ type recvPath struct {
 	hasTimer      bool          // Listed in module.ackPaths.
 }
 
-// An ack of its own costs a datagram, so it is delayed until a frame to the peer carries it, ackEvery frames
+// A separate ack costs a datagram, so it is delayed until a frame to the peer carries it, ackEvery frames
 // have arrived or ackDelay has passed. Small windows are acked earlier.
 const (
 	ackDelay = time.Millisecond

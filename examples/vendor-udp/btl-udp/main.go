@@ -1,4 +1,4 @@
-// Btl-udp is the transport as a plugin: a process of its own beside each rank whose
+// Btl-udp is the transport as a plugin, a process beside each rank whose
 // configuration names it.
 package main
 
