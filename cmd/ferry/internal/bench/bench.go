@@ -1,11 +1,11 @@
-// Package bench is `ferry bench`: micro-benchmarks with the loops of the OSU
-// suite, so that figures compare with those of other MPIs. It starts the ranks
-// that it needs by itself, bound to cores; where a launcher has started it, it is a rank.
+// Package bench implements `ferry bench`, micro-benchmarks with the loops of the OSU
+// suite, so that figures compare with those of other MPIs. It starts its ranks, bound to
+// cores. Under a launcher it is a rank.
 //
-// The loops use the public package plainly, as a program would. Every row has
-// the raw hop beside it: the time of one cache line from rank 0 to rank 1,
-// taken before and after the row, of which the larger counts, if each rank has a
-// processor of its own.
+// The loops use the public package as a program does. Every row has
+// the raw hop: the time of one cache line from rank 0 to rank 1. It is the larger of the
+// values before and after the row, and absent if ranks share a
+// processor.
 package bench
 
 import (
@@ -82,7 +82,7 @@ var long = `Measure ferry on this machine.
   agree     an agreement of all ranks, none of which has failed
   recover   a whole job of 4 ranks, of which rank 0 kills the last one: the time from then
             until the last of the others leaves its first barrier on the shrunk communicator
-  memory    memory of a rank after a barrier and a message to each neighbour:
+  memory    memory of a rank after a barrier and a message to each neighbor:
             private, its proportional share of everything (pss), and all of the
             node's /dev/shm
   memory_all the same after each rank has sent a message to every other
@@ -135,16 +135,16 @@ type options struct {
 	connected  int    // of any_lat and latency; 0: all
 	elements   string // of reductions
 	depths     string // of match
-	queue      string // of match; empty: all
+	queue      string // Queue of match, or empty for all.
 	depthMin   int
 	depthMax   int
-	in         string // what idle is blocked in
-	to         string // of change; empty: all
-	live       string // of latency: memory for the collector to look through
-	alloc      string // of latency: memory that each message comes with
+	in         string // Blocking call of idle.
+	to         string // Change of change, or empty for all.
+	live       string // Live memory of latency.
+	alloc      string // Allocation per message of latency.
 	add        int    // Processes that grow and shrink add and remove.
 	isAsync    bool   // They compute during a change.
-	tail       *tail  // what both say; nil: neither was given
+	tail       *tail  // Parsed live and alloc, or nil without both.
 	set        *[]string
 	isRank     bool
 
@@ -160,7 +160,7 @@ type options struct {
 // Command returns the command.
 func Command() *cobra.Command { return new(options).command() }
 
-// command returns the command whose flags set o.
+// command returns the command. Its flags set o.
 func (o *options) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "bench NAME",
@@ -199,7 +199,7 @@ func (o *options) command() *cobra.Command {
 	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
 	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
 	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
-	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // help says no more of 0
+	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // The help omits zero defaults.
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (as --json), csv or gobench")
 	o.json.Flag(f, "write each row as a line of JSON")
 	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
@@ -228,8 +228,8 @@ func (o *options) command() *cobra.Command {
 	return cmd
 }
 
-// check fills in what follows from the flags. The values that stand for "OSU's"
-// and "as many as it takes" can't be written out.
+// check validates the flags and derives values from them. Values that mean "OSU's" and "as many as needed"
+// cannot be given explicitly.
 func (o *options) check(args []string) error {
 	if len(args) != 1 {
 		return exit.Usagef("want one benchmark: %s", strings.Join(names(), ", "))
@@ -262,7 +262,7 @@ func (o *options) check(args []string) error {
 	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
 		return err
 	}
-	if o.sized || o.whole != nil {
+	if o.hasSizes || o.whole != nil {
 		if err := o.checkMemory(); err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
 	case o.given("x") && o.warmup < 0:
 		return exit.Usagef("-x %d: want 0 or more warm-up iterations", o.warmup)
-	case o.allocMem && (!o.sized || reduces):
+	case o.allocMem && (!o.hasSizes || reduces):
 		return exit.Usagef("--alloc-mem: %s has no message buffers", o.name)
 	case !level:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
@@ -344,8 +344,8 @@ func parseSizes(s string) (low, high int, err error) {
 	return int(a), int(b), nil
 }
 
-// checkMemory refuses what would take more memory than a rank may have: a machine that has
-// less ends processes that nobody has asked.
+// checkMemory refuses buffers above the limit per rank, because the kernel would end processes of a machine with
+// less memory.
 func (o *options) checkMemory() error {
 	limit, err := framework.ParseSize(o.memory)
 	if err != nil {
@@ -373,8 +373,8 @@ func (o *options) next(n int) int {
 // Above this many bytes OSU's loops are shorter.
 const largeMessage = 8192
 
-// loop returns how often to iterate for a size: what the user says, or the given
-// numbers of OSU. Each iteration counts by itself.
+// loop returns the iterations for a size: those of the user, or the given
+// numbers of OSU. Each iteration is one sample.
 func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loop {
 	l := loop{iterations: small, warmup: smallWarmup, batch: 1, counts: 1}
 	if size > largeMessage {
@@ -389,7 +389,7 @@ func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loo
 	return l
 }
 
-// fromOutside says that the benchmark is about whole jobs.
+// fromOutside reports whether the benchmark measures whole jobs.
 func (o *options) fromOutside() bool {
 	return slices.Contains([]string{"init", "hello", "recover"}, o.name)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// change is about what a message takes soon after the machine has changed: how large
-// messages go is chosen by what they achieved before.
+// change measures messages soon after a change of the machine, because the rendezvous protocol is selected by
+// earlier messages.
 
 // changesTo are the values of --to.
 var changesTo = []string{"swapped", "neighbour"}
 
-// until is how many messages after the change aren't timed: by then the choice has followed.
+// until is the number of messages after the change that are not timed, while the selector adapts.
 const until = 200
 
 // maskTag is that of the messages about processors.
@@ -44,7 +44,7 @@ func (r *rank) changing(ctx context.Context) error {
 	return nil
 }
 
-// afterChange is latency's loop, whose warm-up is before the change.
+// afterChange is latency's loop, with its warm-up before the change.
 func (r *rank) afterChange(ctx context.Context, to string, size int) (row Row, err error) {
 	mine, theirs, err := r.processors(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *rank) afterChange(ctx context.Context, to string, size int) (row Row, e
 	return s.times(Row{Bench: r.o.name + "/" + to, Unit: "us"}, 1e-3), nil
 }
 
-// changed makes the change, and returns what takes it back.
+// changed makes the change, and returns a function that reverts it.
 func (r *rank) changed(to string, mine, theirs int) (back func() error, err error) {
 	if to == "swapped" {
 		return func() error { return runOn(mine) }, runOn(theirs)
@@ -163,8 +163,8 @@ func neighbour() (end func() error, err error) {
 			return
 		}
 		<-stop
-		_ = cmd.Process.Kill() // it can't have ended by itself
-		_ = cmd.Wait()         // says that it was killed
+		_ = cmd.Process.Kill() // It never ends before.
+		_ = cmd.Wait()         // Returns the kill.
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("a process beside this rank: %w", err)

@@ -12,13 +12,13 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// collectives are the operations that have a benchmark, and one of the nonblocking form
-// with an i before the name. barrier has a loop of its own.
+// collectives are the operations with a benchmark, and with one of the nonblocking form
+// under the name with i in front. barrier has a separate loop.
 var collectives = []struct {
 	name    string
 	does    string
-	reduces bool                // elements of elementBytes
-	buffers func(ranks int) int // of the size, in each rank, what the library needs included
+	reduces bool                // It reduces elements of elementBytes.
+	buffers func(ranks int) int // Number of buffers of the size per rank, those of the library included.
 }{
 	{"bcast", "rank 0's buffer goes to all", false, func(int) int { return 1 }},
 	{"reduce", "a sum of 4-byte floats (or ints, --type int) over all ranks, at rank 0", true, func(int) int { return 4 }},
@@ -33,11 +33,11 @@ var collectives = []struct {
 // collectiveBenchmarks are the benchmarks of these.
 func collectiveBenchmarks() (list []benchmark) {
 	for _, c := range collectives {
-		list = append(list, benchmark{name: c.name, sized: true, each: (*rank).collective,
+		list = append(list, benchmark{name: c.name, hasSizes: true, each: (*rank).collective,
 			test: c.name + " latency test", columns: columns(10, "# Size", "Avg Latency(us)")})
 	}
 	overlap := func(name string) benchmark {
-		return benchmark{name: "i" + name, sized: name != "barrier", each: (*rank).overlap,
+		return benchmark{name: "i" + name, hasSizes: name != "barrier", each: (*rank).overlap,
 			test:    "nonblocking " + name + " overlap test",
 			columns: columns(10, "# Size", "Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")}
 	}
@@ -58,7 +58,7 @@ func (o *options) isCollective() bool {
 	return false
 }
 
-// traits returns what collectives says of a benchmark, of either form.
+// traits returns the entry of collectives for a benchmark of either form.
 func (o *options) traits() (reduces bool, buffers int) {
 	for _, c := range collectives {
 		if o.name == c.name || o.name == "i"+c.name {
@@ -71,7 +71,7 @@ func (o *options) traits() (reduces bool, buffers int) {
 	return false, 2 // one to send from and one to receive into
 }
 
-// exchange is a collective in its forms, over buffers of its own.
+// exchange has the forms of a collective over separate buffers.
 type exchange struct {
 	do    func() error
 	start func() (mpi.Request, error)
@@ -142,7 +142,7 @@ const elementBytes = 4
 // elementTypes are the values of --type.
 var elementTypes = []string{"float", "int"}
 
-// reduction is exchange for those: sums of ones.
+// reduction returns the exchange of a reduction, sums of ones.
 func (r *rank) reduction(ctx context.Context, name string, size int) exchange {
 	if r.o.elements == "int" {
 		return reduction[int32](ctx, r.comm, name, size)
@@ -174,8 +174,8 @@ func reduction[T float32 | int32](ctx context.Context, c *mpi.Comm, name string,
 	return x
 }
 
-// collective is the loop of osu_allreduce and its like: a barrier, which is not timed,
-// keeps the iterations apart.
+// collective is the loop of osu_allreduce and the like. An untimed barrier separates the
+// iterations.
 func (r *rank) collective(ctx context.Context, size int) (Row, error) {
 	x, err := r.exchange(ctx, size)
 	if err != nil {
@@ -205,9 +205,8 @@ func (r *rank) timeCollective(ctx context.Context, size int, x exchange) (row Ro
 		func() error { return mpi.Barrier(ctx, r.comm) })
 }
 
-// overlap is the loop of osu_iallreduce and its like. The time of the collective by
-// itself comes first; then each rank computes for as long as that took between start and
-// wait. What does not go on meanwhile adds to the whole.
+// overlap is the loop of osu_iallreduce and the like. It first measures the collective alone. Then each rank
+// computes for that time between start and wait. Parts of the operation without overlap add to the total.
 func (r *rank) overlap(ctx context.Context, size int) (Row, error) {
 	x, err := r.exchange(ctx, size)
 	if err != nil {

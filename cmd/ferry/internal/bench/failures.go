@@ -21,7 +21,7 @@ const recoverRanks = 4
 
 // elasticShrink is the benchmark of the name shrink with the flags of a job that changes.
 var elasticShrink = benchmark{
-	name: "shrink", ofProcesses: true, isElastic: true,
+	name: "shrink", isOfProcesses: true, isElastic: true,
 	test: "shrink test: remove processes from a job", note: "# [ remaining ranks: %d ]", columns: elasticColumns,
 }
 

@@ -19,7 +19,7 @@ import (
 func (o *options) checkRanks() error {
 	if o.given("goroutines") {
 		switch {
-		case o.ofProcesses:
+		case o.isOfProcesses:
 			return exit.Usagef("--goroutines: %s measures processes", o.name)
 		case o.given("connected") || o.given("live") || o.given("alloc"):
 			return exit.Usagef("--goroutines: --connected, --live and --alloc are about processes")
@@ -58,7 +58,7 @@ func (o *options) checkRanks() error {
 }
 
 // binding returns how to bind the processes of a job on that many cores (launch.Job). Goroutine ranks that outnumber
-// the cores are not bound, because a goroutine with a thread of its own is switched by the kernel.
+// the cores are not bound, because the kernel switches goroutines with locked threads.
 func (o *options) binding(available int) (bind bool, cores int) {
 	each := o.goroutines
 	if o.name == "latency_mt" || o.isPaired {
@@ -110,7 +110,7 @@ func ownCores(n, ranks, processes int) (cores []int) {
 	return cores
 }
 
-// bindThread gives the calling goroutine a thread of its own on one processor. The thread ends with the
+// bindThread locks the calling goroutine to a thread on one processor. The thread ends with the
 // goroutine.
 func bindThread(core int) error {
 	runtime.LockOSThread()

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, map[string]localtest.Program{"hop": hopWithTheDead, "crowd": hopInACrowd})
 }
 
-// A raw hop with a process that has died would wait for seconds, and not say why.
-func TestRawHopEndsWithTheOtherProcess(t *testing.T) {
+// A raw hop with a dead process would wait for seconds, without a reason.
+func TestRawHop_OtherProcessDies_Ends(t *testing.T) {
 	r := localtest.RunJob(t, localtest.Job{Size: 2, Program: "hop", MayFail: true})
 	if r.Exit[0] != nil || r.Exit[1] == nil {
 		t.Errorf("%v\n%s", r.Exit, r.Output)
@@ -59,10 +59,9 @@ func hopWithTheDead(ctx context.Context) error {
 	return errors.Join(c.Close(), s.Close(), r.shared.Close())
 }
 
-// TestCrowdTakesNoRawHop: it lasted for milliseconds where ranks 0 and 1 shared a processor,
-// and the others' first barriers waited for it asleep. Ranks that have connected and sleep are
-// no crowd.
-func TestCrowdTakesNoRawHop(t *testing.T) {
+// A raw hop of two ranks on one processor takes milliseconds, while the others sleep in their first barrier.
+// Connected ranks that sleep do not count as oversubscription.
+func TestRawHop_Oversubscribed_IsSkipped(t *testing.T) {
 	r := localtest.RunJob(t, localtest.Job{Size: cpu.ForRanks() + 1, Program: "crowd"})
 	for rank, err := range r.Exit {
 		if err != nil {

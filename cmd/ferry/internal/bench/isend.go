@@ -7,13 +7,13 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// isend is about a message whose sender computes: how long its receiver waits, and how much of
-// the message goes on while the sender makes no call of the library.
+// isend measures a message with a computing sender: the wait of its receiver, and the part of the
+// transfer that overlaps with the computation.
 
 // computing is how long the sender computes after Isend.
 const computing = 20 * time.Millisecond
 
-// isend compares what a receive takes while the sender computes with what it takes otherwise.
+// isend compares the time of a receive with and without computation of the sender.
 func (r *rank) isend(ctx context.Context, size int) (Row, error) {
 	pure, err := r.received(ctx, size, 0)
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *rank) isend(ctx context.Context, size int) (Row, error) {
 	return row, err
 }
 
-// received returns what rank 1's receive takes. Rank 0 computes for some time between Isend and
+// received returns the time of rank 1's receive. Rank 0 computes for the given time between Isend and
 // Wait.
 func (r *rank) received(ctx context.Context, size int, compute time.Duration) (Row, error) {
 	c := r.comm

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFilesOfKilledRanksGo: ranks that were killed before both had the shared line open.
-func TestFilesOfKilledRanksGo(t *testing.T) {
+// The ranks were killed before both had opened the shared line.
+func TestLine_FilesOfKilledRanks_AreRemoved(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	for name, age := range map[string]time.Duration{
 		"ferry-hop-1-1": 2 * oldLine, "ferry-hop-2-2": time.Second, "ferry-1-1": 2 * oldLine,

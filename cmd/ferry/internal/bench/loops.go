@@ -10,7 +10,7 @@ import (
 // window is how many messages bw and mbw_mr have under way at once (OSU's).
 const window = 64
 
-// batchOf returns how many messages are timed together: reading the clock then
+// batchOf returns the number of messages that are timed together, so that the clock
 // costs less than 1 % of a small message.
 func batchOf(size int) int {
 	if size > largeMessage {
@@ -32,7 +32,7 @@ var epoch = time.Now()
 // peers' loops; time.Now reads two.
 func clock() time.Duration { return time.Since(epoch) }
 
-// time calls f with how many iterations to do, and returns what they took; between,
+// time calls f with numbers of iterations, and returns their times. between,
 // if not nil, follows each call and is not timed.
 func (l loop) time(f func(n int) error, between func() error) (*sample, error) {
 	s := newSample()
@@ -88,7 +88,7 @@ func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
 	return s.times(Row{Unit: "us"}, 1e-3), nil
 }
 
-// alone is what a message takes that a rank sends to itself.
+// alone measures a message that a rank sends to itself.
 func (r *rank) alone(ctx context.Context, size int) (Row, error) {
 	l := r.o.loop(size, 10000, 100, 1000, 10)
 	l.batch, l.counts = batchOf(size), 1
@@ -117,8 +117,8 @@ func (r *rank) alone(ctx context.Context, size int) (Row, error) {
 	return s.times(Row{Unit: "us"}, 1e-3), nil
 }
 
-// multiLatency is osu_multi_lat's loop: ping-pongs of several pairs at once, a
-// rank of the first half with one of the second.
+// multiLatency is osu_multi_lat's loop, ping-pongs of several pairs at once. Each pair is a
+// rank of the first half and one of the second.
 func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 	half := r.comm.Size() / 2
 	peer := (r.comm.Rank() + half) % (2 * half)
@@ -136,7 +136,7 @@ func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 	return r.overAllRanks(ctx, s)
 }
 
-// pingPong returns both sides of a ping-pong with a peer, whose messages have the tag.
+// pingPong returns both sides of a ping-pong with a peer and a tag.
 func (r *rank) pingPong(ctx context.Context, size, peer, source, tag int) (l loop, ping, pong func(n int) error, err error) {
 	l = r.o.loop(size, 10000, 100, 1000, 10)
 	l.batch, l.counts = batchOf(size), 2
@@ -261,7 +261,7 @@ func (r *rank) windowsOn(c *mpi.Comm, size int) (func(ctx context.Context, l loo
 	}, nil
 }
 
-// windows is the loop of what sends windows of messages.
+// windows returns the loop of benchmarks that send windows of messages.
 func (o *options) windows(size int) loop { return o.loop(size, 100, 10, 20, 2) }
 
 func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
@@ -283,7 +283,7 @@ func irecvs(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err err
 }
 
 // bidirectional is osu_bibw's loop: both ranks send and receive a window at the
-// same time, and nobody acknowledges.
+// same time, without acknowledgments.
 func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 	c := r.comm
 	// Each way has its own tag.
@@ -312,8 +312,8 @@ func (r *rank) bidirectional(ctx context.Context, size int) (Row, error) {
 }
 
 // overAllRanks makes a row in us of the samples of all ranks, at rank 0. Each figure is
-// the mean over the ranks. A barrier comes first, as in OSU's loops: who goes
-// on has a processor that others need, who have yet to leave the last operation.
+// the mean over the ranks. A barrier comes first, as in OSU's loops, because a rank that
+// continued would take a processor from others in the last operation.
 func (r *rank) overAllRanks(ctx context.Context, s *sample) (Row, error) {
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return Row{}, err
@@ -347,8 +347,8 @@ func (r *rank) anyLatency(ctx context.Context) error {
 	return r.amongOthers(ctx, mpi.AnySource, 1, r.comm.Size()-1)
 }
 
-// latencyAmongOthers is latency's loop where ranks 0 and 1 have more connections.
-// Ranks that are not to connect leave: there may be no transport to them.
+// latencyAmongOthers is latency's loop with more connections of ranks 0 and 1.
+// Ranks that do not connect leave, because they may have no transport.
 func (r *rank) latencyAmongOthers(ctx context.Context) error {
 	if r.comm.Rank() > max(1, r.o.connected) {
 		return nil
@@ -357,9 +357,9 @@ func (r *rank) latencyAmongOthers(ctx context.Context) error {
 }
 
 // amongOthers is latency's loop between ranks 0 and 1, where rank 0 receives from a
-// source. The first --connected of the other ranks have sent a message before to the
-// first so many players. All others up to the last one are blocked in a receive until
-// the end. There is no barrier, since that would connect more ranks.
+// source. The first --connected of the other ranks send a message to the players before. All others
+// up to the last one are blocked in a receive until
+// the end. There is no barrier, because it would connect more ranks.
 func (r *rank) amongOthers(ctx context.Context, source, players, last int) error {
 	const hello, bye = 2, 3
 	c := r.comm
@@ -394,8 +394,7 @@ func (r *rank) amongOthers(ctx context.Context, source, players, last int) error
 	return err
 }
 
-// together times what all ranks do together: f, and between each two of it what is
-// not timed. Each figure is the mean over the ranks.
+// together times f in all ranks. The calls of between are not timed. Each figure is the mean over the ranks.
 func (r *rank) together(ctx context.Context, size, batch, warmup int, f func(n int) error, between func() error) (Row, error) {
 	l := r.o.loop(size, 1000, warmup, 100, 10)
 	l.batch = batch

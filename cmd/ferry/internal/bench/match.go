@@ -11,10 +11,10 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// What a message costs behind a queue. Rank 1 sends as many messages of 8 bytes as the
-// queue is deep, each with a tag of its own; rank 0 has posted their receives before
-// (posted), or posts them when all messages are there (unexpected). Receives and messages
-// come in the same order (forwards), in the opposite one (backwards), or in any (random);
+// The cost of a message behind a queue. Rank 1 sends as many messages of 8 bytes as the
+// queue is deep, each with another tag. Rank 0 has posted their receives before
+// (posted), or posts them after all messages have arrived (unexpected). Receives and messages
+// have the same order (forwards), opposite orders (backwards), or random ones;
 // wildcards is backwards with receives from any source.
 
 // The tags of messages about the others follow those.
@@ -52,7 +52,7 @@ func (r *rank) matching(ctx context.Context) error {
 
 func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) error {
 	l := r.o.loop(0, max(3, mostDeep/depth), max(1, mostDeep/depth/10), 0, 0)
-	q := &deepQueue{r: r, tags: orderOf(order, depth), any: order == "wildcards", bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
+	q := &deepQueue{r: r, tags: orderOf(order, depth), isWildcard: order == "wildcards", bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
 	once := q.posted
 	if queue == "unexpected" {
 		once = q.unexpected
@@ -78,7 +78,7 @@ func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) err
 	})
 }
 
-// orderOf returns the tags in the order in which rank 0 posts receives. Messages come with
+// orderOf returns the tags in the order of rank 0's receives. Messages have
 // ascending tags.
 func orderOf(order string, depth int) []int {
 	tags := make([]int, depth)
@@ -96,17 +96,17 @@ func orderOf(order string, depth int) []int {
 
 // deepQueue is one row's.
 type deepQueue struct {
-	r    *rank
-	tags []int
-	any  bool // receives are from any source
-	bufs []byte
-	reqs []mpi.Request
+	r          *rank
+	tags       []int
+	isWildcard bool // Receives are from any source.
+	bufs       []byte
+	reqs       []mpi.Request
 }
 
 // post posts all receives.
 func (q *deepQueue) post() (err error) {
 	source := 1
-	if q.any {
+	if q.isWildcard {
 		source = mpi.AnySource
 	}
 	for i, tag := range q.tags {
@@ -117,7 +117,7 @@ func (q *deepQueue) post() (err error) {
 	return nil
 }
 
-// posted times the arrival of messages whose receives wait.
+// posted times the arrival of messages with posted receives.
 func (q *deepQueue) posted(ctx context.Context) (time.Duration, error) {
 	if err := q.post(); err != nil {
 		return 0, err
@@ -134,7 +134,7 @@ func (q *deepQueue) posted(ctx context.Context) (time.Duration, error) {
 	return d, err
 }
 
-// unexpected times receives whose messages are there.
+// unexpected times receives of messages that have arrived.
 func (q *deepQueue) unexpected(ctx context.Context) (time.Duration, error) {
 	if err := q.r.comm.Send(ctx, nil, 1, matchGo); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 // mostFilling is the number of goroutines that fill a buffer, each a part of equal length, and of partitions.
 const mostFilling = 4
 
-// partitioned compares a partitioned send, whose partitions goroutines fill and mark as ready, with a send after all of them have
+// partitioned compares a partitioned send, with partitions that goroutines fill and mark as ready, and a send after all of them have
 // filled their parts. The time is that of rank 0 from the start until an empty message of the receiver.
 func (r *rank) partitioned(ctx context.Context, size int) (Row, error) {
 	buf, err := r.buffer(size)

@@ -34,7 +34,7 @@ type rank struct {
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	options := []mpi.SessionOption{mpi.WithThreadLevel(threadLevels[o.level])}
-	if !o.isRank { // else they are in the environment
+	if !o.isRank { // Ranks have them in the environment.
 		options = append(options, settings.Options(*o.set)...)
 	}
 	if o.isElastic {
@@ -98,9 +98,9 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 	return r.measure(ctx)
 }
 
-// Within is the command with the arguments args, in a session that is open, over a
-// communicator of the ranks that it is about. All of them call it, and rank 0 hears
-// of each row. There is no raw hop: the ranks may be of different nodes.
+// Within runs the command with the arguments args in an open session, over a communicator of the measured ranks.
+// All of them call it, and rank 0 receives each row. There is no raw hop, because the ranks may be on different
+// nodes.
 func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
 	o := options{processes: c.Size()}
 	cmd := o.command()
@@ -124,9 +124,9 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 // lineTag is that of the messages about the shared cache line.
 const lineTag = 1
 
-// openLine gives ranks 0 and 1 a shared cache line, if each has a processor of its own. A
-// hop between two that take turns says nothing, and takes so long that the others, who are
-// in the loop already, go to sleep.
+// openLine opens a shared cache line of ranks 0 and 1, if ranks do not share processors. A raw hop of two ranks on
+// one processor is meaningless, and takes so long that the others, already
+// in the loop, go to sleep.
 func (r *rank) openLine(ctx context.Context) (err error) {
 	busy := r.comm.Size()
 	if r.o.connected > 0 {
@@ -164,8 +164,8 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 	return err
 }
 
-// createLine makes a file for the line, in memory if there is room: a page there is never
-// written back. Files of ranks that were killed before both had theirs open go.
+// createLine creates a file for the line, in memory if there is room, because pages there are never
+// written back. It removes files of ranks that were killed before both had opened theirs.
 func createLine() (segment.Segment, error) {
 	var failed error
 	for _, dir := range []string{shmDir, os.TempDir()} {
@@ -182,7 +182,7 @@ func createLine() (segment.Segment, error) {
 // oldLine is how long no rank takes to open a file that another has made.
 const oldLine = 10 * time.Minute
 
-// removeOldLines removes what createLine has made in dir and is still there long after.
+// removeOldLines removes old files of createLine in dir.
 func removeOldLines(dir string, now time.Time) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "ferry-hop-*-*")) // the pattern is well formed
 	for _, path := range paths {
@@ -197,7 +197,7 @@ func (r *rank) measure(ctx context.Context) error {
 	switch {
 	case r.o.whole != nil:
 		return r.o.whole(r, ctx)
-	case !r.o.sized:
+	case !r.o.hasSizes:
 		return r.one(ctx, 0)
 	}
 	return r.sizes(func(size int) error { return r.one(ctx, size) })
@@ -218,7 +218,7 @@ var threadLevels = map[string]mpi.ThreadLevel{
 	"single": mpi.ThreadSingle, "funneled": mpi.ThreadFunneled, "serialized": mpi.ThreadSerialized, "multiple": mpi.ThreadMultiple,
 }
 
-// one makes one row of what all ranks do together.
+// one measures one row in all ranks.
 func (r *rank) one(ctx context.Context, size int) error {
 	return r.row(ctx, size, func() (Row, error) {
 		if err := mpi.Barrier(ctx, r.comm); err != nil {
@@ -228,9 +228,9 @@ func (r *rank) one(ctx context.Context, size int) error {
 	})
 }
 
-// row makes one row, with the raw hop before and after. Its name is the benchmark's, unless
-// f gives it one. What the rows before have left is collected first: a collection in a loop of half
-// a millisecond would be most of what is measured.
+// row measures one row, with the raw hop before and after. Its name is the benchmark's, unless
+// f sets one. A garbage collection comes first, because it would dominate a loop of half
+// a millisecond.
 func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	runtime.GC()
 	before, err := r.rawHop(ctx)
@@ -262,12 +262,12 @@ func (r *rank) rawHop(ctx context.Context) (float64, error) {
 	}
 	me := r.comm.Rank()
 	return r.line.Measure(ctx, me == 0, func() error {
-		_, _, err := r.comm.Iprobe(1-me, lineTag) // nothing comes, or never will
+		_, _, err := r.comm.Iprobe(1-me, lineTag) // It never finds a message, and reports a failed peer.
 		return err
 	})
 }
 
-// hop is the raw hop as a benchmark of its own.
+// hop measures the raw hop as a benchmark.
 func (r *rank) hop(ctx context.Context, _ int) (Row, error) {
 	s := newSample()
 	l := r.o.loop(0, 100, 10, 0, 0)
@@ -277,16 +277,16 @@ func (r *rank) hop(ctx context.Context, _ int) (Row, error) {
 			return Row{}, err
 		}
 		if i >= l.warmup {
-			// One "operation" is a thousand hops: nanoseconds alone would lose digits.
+			// One "operation" is a thousand hops, to keep digits below a nanosecond.
 			s.add(time.Duration(ns*1000), 1000)
 		}
 	}
 	return s.times(Row{Unit: "ns"}, 1), nil
 }
 
-// buffer returns a buffer whose pages exist, for one row. Pages that were never
-// written all show the same page of zeros, which stays in the cache: a sender
-// would seem to read faster than it does.
+// buffer returns a buffer with written pages, for one row. Unwritten pages share
+// one page of zeros, which stays in the cache, so that a sender
+// would seem to read faster.
 func (r *rank) buffer(size int) ([]byte, error) {
 	var b []byte
 	if r.o.allocMem {

@@ -16,9 +16,9 @@ import (
 
 // Row is one measurement. Times are in us, of init, startup, hello and recover in ms, of hop and match in
 // ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
-// KiB, and the use of a processor in %. A benchmark with several figures names
-// them behind its own name: memory/private. The
-// percentiles are those of the figure itself: Min <= P50 <= P99, also where less
+// KiB, and the use of a processor in %. A benchmark with several figures appends their names
+// to its own, as in memory/private. The
+// percentiles are those of the figure itself, with Min <= P50 <= P99 also where less
 // is worse.
 type Row struct {
 	Bench string `json:"bench"`
@@ -37,8 +37,8 @@ type Row struct {
 	P99        float64 `json:"p99"`
 	RawHop     float64 `json:"raw_hop_ns"` // 0 where there is only one rank, or ranks share processors
 
-	// Of isend and of a nonblocking collective, whose time Avg is with computation: how long that was, how
-	// long the collective takes without, and how much of it went on meanwhile, in %.
+	// Values of isend and of nonblocking collectives, with Avg as the time with computation: the time of the
+	// computation, the time of the collective alone, and the overlapping part, in %.
 	Compute float64 `json:"compute_us,omitempty"`
 	Pure    float64 `json:"pure_us,omitempty"` // Of partitioned, the time of a Send of the whole buffer.
 	Overlap float64 `json:"overlap_percent,omitempty"`
@@ -49,8 +49,8 @@ type Row struct {
 	max        float64
 }
 
-// Tail is what the slowest of single messages take, in us, and how often the garbage of rank 0
-// was collected meanwhile.
+// Tail has the times of the slowest single messages, in us, and the number of garbage collections in rank 0
+// meanwhile.
 type Tail struct {
 	P999        float64 `json:"p99_9"`
 	P9999       float64 `json:"p99_99"`
@@ -68,7 +68,7 @@ var formats = map[string]format{
 	osuFormat:  {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
 	jsonFormat: {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
 	"csv":      {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
-	// What benchstat compares: the format of `go test -bench` (golang.org/x/perf).
+	// The format of `go test -bench` (golang.org/x/perf), which benchstat reads.
 	"gobench": {func(*options) string { return "ferry: " + version.String() + "\n" }, goRow},
 }
 
@@ -177,7 +177,7 @@ const (
 // sample collects the times of batches of operations.
 type sample struct {
 	hist *hdrhistogram.Histogram
-	late []int64 // are not in hist yet: others wait while this rank puts them there
+	late []int64 // Samples that are not in hist yet, because others would wait for that.
 	sum  time.Duration
 	ops  int
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ferrympi/ferry/internal/progressline"
 )
 
-// starter runs benchmarks from outside: as jobs.
+// starter runs benchmarks of whole jobs.
 type starter struct {
 	o              *options
 	ranks          *settings.Ranks
@@ -117,8 +117,7 @@ func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), 
 	return cmp.Or(exit.Status(res.Status), err) // A rank has printed the reason of its status.
 }
 
-// output runs a job and returns what it printed. The launcher gives whole lines,
-// one write at a time.
+// output runs a job and returns its output. The launcher writes whole lines.
 func (s *starter) output(ctx context.Context, bench string, ranks int, flags []string) (string, error) {
 	var out bytes.Buffer
 	err := s.run(ctx, &out, nil, bench, ranks, flags)

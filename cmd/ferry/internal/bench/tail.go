@@ -10,10 +10,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// What a program keeps and allocates is work for the garbage collector, which needs a processor
-// for it: with --live or --alloc latency is about single messages, down to the slowest.
+// Live memory and allocations of a program are work for the garbage collector, which needs a processor.
+// With --live or --alloc, latency measures single messages, down to the slowest.
 
-// tail is what ranks keep and allocate.
+// tail has the live memory and the allocations of ranks.
 type tail struct {
 	live  int // bytes of objects with pointers
 	alloc int // bytes for each message
@@ -27,7 +27,7 @@ type leaf struct {
 	_  [48]byte
 }
 
-// slot is what a leaf takes, with the pointer to it that keeps it.
+// slot is the size of a leaf with the pointer that keeps it alive.
 const slot = 72
 
 // checkTail reads --live and --alloc.
@@ -71,8 +71,8 @@ func (t *tail) keep() []*leaf {
 	return all
 }
 
-// latencyTail is latency's loop in which each round trip is timed, and each message comes with
-// garbage.
+// latencyTail is latency's loop with a time per round trip and an allocation per
+// message.
 func (r *rank) latencyTail(ctx context.Context, size int) (Row, error) {
 	t := r.o.tail
 	all := t.keep()

@@ -17,9 +17,8 @@ import (
 // shmDir is where segments are, of ferry and of other MPI libraries.
 const shmDir = "/dev/shm"
 
-// memory shows what the ranks keep in memory after a barrier and messages to the
-// ranks that are so far above. What is in /dev/shm is counted once, for all who use
-// it.
+// memory measures the memory of ranks after a barrier and messages to the ranks at the given
+// distances. Memory in /dev/shm is counted once for all its users.
 func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return err
@@ -36,7 +35,7 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 	if err != nil {
 		return err
 	}
-	if err := mpi.Barrier(ctx, r.comm); err != nil { // what follows takes memory itself
+	if err := mpi.Barrier(ctx, r.comm); err != nil { // The measurement itself takes memory.
 		return err
 	}
 	of := map[string][]float64{"shm": {shm}}
@@ -95,8 +94,8 @@ func (r *rank) gather(ctx context.Context, mine []float64) ([]float64, error) {
 	return all, mpi.Allreduce(ctx, r.comm, nil, all, mpi.Sum[float64]())
 }
 
-// resident returns how much memory is this process's alone, and how much is its
-// when what it shares is divided by those who do, in KiB.
+// resident returns the private memory of this process, and its memory with shared pages divided by the number of
+// their users, in KiB.
 func resident() (private, share float64, err error) {
 	const path = "/proc/self/smaps_rollup"
 	b, err := os.ReadFile(path)
@@ -122,11 +121,11 @@ func resident() (private, share float64, err error) {
 	return private, share, nil
 }
 
-// blockedIn is what ranks may be blocked in.
+// blockedIn has the blocking calls of idle.
 var blockedIn = []string{"receive", "barrier"}
 
-// idle has all ranks but the first wait for a second at a time: how much of a processor does
-// each of them use meanwhile?
+// idle measures the processor time of ranks in a wait. All ranks but the first wait for a second at a
+// time.
 func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 	l := r.o.loop(0, 3, 0, 0, 0)
 	wait, release := r.receive, r.release
