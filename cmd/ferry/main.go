@@ -1,5 +1,5 @@
-// Ferry starts programs as ranks of a job, shows what would carry their
-// messages and why, and measures it. `ferry help` lists the commands.
+// Ferry starts programs as ranks of a job, shows the transports of their
+// messages with the reasons, and measures them. `ferry help` lists the commands.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package command is the command ferry over other components: a program of a vendor or a
-// user has ferry's commands, and its ranks find what the program has compiled in.
+// Package command is the command ferry over other components. A program of a vendor or a
+// user has ferry's commands, and its ranks use the program's components.
 //
 //	func main() { os.Exit(command.Main(Registry())) }
 //

@@ -20,7 +20,7 @@ import (
 // Ferry makes this process the command ferry, and ends it.
 func Ferry() { os.Exit(cli.Main(context.Background(), os.Args[1:], os.Stderr)) }
 
-// Main is for TestMain: it makes `ferry` and the given programs commands.
+// Main makes `ferry` and the given programs commands of scripts. Call it from TestMain.
 func Main(m *testing.M, programs map[string]func()) {
 	commands := map[string]func(){"ferry": Ferry}
 	maps.Copy(commands, programs)
@@ -28,8 +28,8 @@ func Main(m *testing.M, programs map[string]func()) {
 }
 
 // Run runs the scripts in testdata. Each has its own runtime and configuration
-// directories, and these commands besides those of testscript: status and empty,
-// described at their functions. more may add to that.
+// directories, and the additional commands status and empty,
+// described at their functions. more may add to them.
 func Run(t *testing.T, more ...func(*testscript.Params)) {
 	p := testscript.Params{
 		Dir:  "testdata",
@@ -62,7 +62,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	_ = cmd.Run() // the status tells
+	_ = cmd.Run() // The status is compared below.
 	ts.Logf("%s%s", out.String(), errs.String())
 	ts.Check(os.WriteFile(ts.MkAbs("out"), out.Bytes(), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("err"), errs.Bytes(), 0o600))
@@ -71,7 +71,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// empty DIR: nothing is in the directory.
+// empty DIR: the directory is empty.
 func empty(ts *testscript.TestScript, neg bool, args []string) {
 	entries, err := os.ReadDir(ts.MkAbs(args[0]))
 	ts.Check(err)

@@ -75,16 +75,16 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// Options is what to build.
+// Options are the parameters of Build.
 type Options struct {
-	With    []string // packages with versions, and folders
-	Plugins []string // NAME=FILE, or NAME=FILE@sha256:HEX
-	Program string   // like With, of a main package; empty: a ferry
+	With    []string // Packages with versions, and folders.
+	Plugins []string // NAME=FILE, or NAME=FILE@sha256:HEX.
+	Program string   // Main package, in the form of With, or empty for a ferry.
 	Output  string
-	Keep    string // the folder for the module; empty: it goes
-	Ferry   string // the folder of ferry's sources; empty: those of this program
+	Keep    string // Folder for the module, or empty for a temporary one.
+	Ferry   string // Folder of ferry's sources, or empty for those of this program.
 
-	Protocol string // Of all plugins, as in config.Plugin
+	Protocol string // Protocol of all plugins, as in config.Plugin.
 }
 
 type builder struct {
@@ -94,11 +94,11 @@ type builder struct {
 	dir string
 	gotool.Go
 	packages []string
-	program  string // the import path of what is built
+	program  string // Import path of the main package.
 	infos    []framework.Info
 }
 
-// Build makes a ferry that has other components besides its own, and returns who they are.
+// Build builds a ferry, or a program, with further components, and returns their descriptions.
 func Build(ctx context.Context, o Options) (infos []framework.Info, err error) {
 	b := builder{Options: o}
 	if b.sources, err = gotool.Find(o.Ferry); err != nil {
@@ -137,7 +137,7 @@ func (b *builder) build(ctx context.Context) error {
 		args = append(args, "-ldflags", "-X "+version.Module+"/cmd/ferry/internal/version.commit="+commit)
 	}
 	if b.Program != "" {
-		args = append(args, "-trimpath") // so that the go command knows the packages of the copy next time
+		args = append(args, "-trimpath") // The build cache then also serves the next copy of the sources.
 	}
 	_, err := b.Run(ctx, append(args, cmp.Or(b.program, "."))...)
 	return err
@@ -147,13 +147,13 @@ func (b *builder) write(name, text string) error {
 	return os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o666)
 }
 
-// folder says where the package in a folder is from.
+// folder is the package in a folder, with its module.
 type folder struct {
 	ImportPath string
 	Module     *struct{ Path, Dir string }
 }
 
-// module writes go.mod, and has the go command fetch what is not in a folder.
+// module writes go.mod and go.sum, and fetches the packages that are not in folders.
 func (b *builder) module(ctx context.Context) error {
 	if b.Program != "" {
 		if err := b.copySources(ctx); err != nil {
@@ -214,7 +214,7 @@ func (b *builder) module(ctx context.Context) error {
 	return nil
 }
 
-// pinned is between a plugin's file and the SHA-256 that it must have.
+// pinned separates a plugin's file from its required SHA-256.
 const pinned = "@sha256:"
 
 // manifest writes components.yaml and the registry.
@@ -240,7 +240,7 @@ func (b *builder) manifest(ctx context.Context) error {
 		var sum string
 		if i := strings.LastIndex(file, pinned); i >= 0 {
 			if file, sum = file[:i], file[i+len(pinned):]; sum == "" {
-				return exit.Usagef("--plugin %s: nothing stands behind %s", p, pinned)
+				return exit.Usagef("--plugin %s: no digest after %s", p, pinned)
 			}
 		}
 		file, err := filepath.Abs(file)

@@ -12,11 +12,10 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/version"
 )
 
-// A program that passes no registry has the components of components.Standard, whose code
-// follows from a manifest. So a program is built with more components over a copy of ferry's
-// sources, in which that function adds them: nothing of the program is changed.
+// A program without a registry of its own uses components.Standard. To add components without a change of
+// the program, it is built over a copy of ferry's sources with an extended components.Standard.
 
-// copySources makes the copy, and has the module take it.
+// copySources copies ferry's sources and makes them those of the module.
 func (b *builder) copySources(ctx context.Context) error {
 	from := b.sources.Dir
 	if from == "" {
@@ -53,8 +52,8 @@ func (b *builder) copySources(ctx context.Context) error {
 	})
 }
 
-// extend has components.Standard of the copy add what code, which begins with the standard
-// components, adds to them.
+// extend replaces components.Standard of the copy by the function in code, which adds components to the
+// standard ones.
 func (b *builder) extend(code []byte) error {
 	dir := filepath.Join(b.sources.Dir, "components")
 	own := filepath.Join(dir, "components_gen.go")

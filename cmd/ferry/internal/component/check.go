@@ -90,7 +90,7 @@ func checkCommand() *cobra.Command {
 	return cmd
 }
 
-// checked is what the kits run over: a component by its name, and the ferry that has it.
+// checked is a component under test, and the ferry that has it.
 type checked struct {
 	dir, name string
 	protocol  string // As in config.Plugin
@@ -117,8 +117,7 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// plugin has this ferry start the plugin: a configuration file names it, in place of the
-// user's own.
+// plugin writes a configuration file with the plugin, which replaces the user's file.
 func (c *checked) plugin(command []string) (err error) {
 	entry := config.Plugin{Kind: framework.BTL, Name: c.name, Command: slices.Clone(command), Protocol: c.protocol}
 	if entry.Name == "" {
@@ -147,7 +146,7 @@ func (c *checked) plugin(command []string) (err error) {
 	return err
 }
 
-// patience is how long a command that was told to stop may take.
+// patience is the time for a command to end after it was asked to stop.
 const patience = 10 * time.Second
 
 // run runs that ferry in the place of this one.
@@ -159,7 +158,7 @@ func (c *checked) run(ctx context.Context, like *cobra.Command, args ...string) 
 	cmd.WaitDelay = patience
 	err := cmd.Run()
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.Exited() {
-		return exit.Status(ended.ExitCode()) // it has said why
+		return exit.Status(ended.ExitCode()) // The command has printed the reason.
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)

@@ -1,4 +1,4 @@
-// Package component is `ferry component`: what authors of components need.
+// Package component implements `ferry component`, for authors of components.
 package component
 
 import (

@@ -19,7 +19,7 @@ node, over Unix datagrams, and tests that run the kits over it. Replace what it
 does by your network, part by part, and run the kits again.
 docs/writing-a-component.md walks through its code.`
 
-// sources are what is written: examples/vendor-btl, with NAME for the component.
+// sources is the template of a new module: examples/vendor-btl, with NAME for the component.
 //
 //go:generate sh -c "for f in '' _test; do sed s/dgram/NAME/g ../../../../examples/vendor-btl/dgram${DOLLAR}f.go >btl/btl${DOLLAR}f.go.txt; done"
 //go:embed btl

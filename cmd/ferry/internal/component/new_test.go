@@ -10,8 +10,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/exit"
 )
 
-// The example and what is written must not drift apart.
-func TestNewModuleIsTheExample(t *testing.T) {
+func TestNew_Template_EqualsExample(t *testing.T) {
 	for _, suffix := range []string{".go", "_test.go"} {
 		example, err := os.ReadFile("../../../../examples/vendor-btl/dgram" + suffix)
 		if err != nil {
@@ -24,8 +23,7 @@ func TestNewModuleIsTheExample(t *testing.T) {
 	}
 }
 
-// What is written compiles, and passes the kits under its own name.
-func TestNewModulePassesTheKits(t *testing.T) {
+func TestNew_Module_PassesKits(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := command("new", "btl", "acme"); err != nil {
 		t.Fatal(err)
@@ -45,8 +43,7 @@ func TestNewModulePassesTheKits(t *testing.T) {
 	}
 }
 
-// A check that finds something wrong says so by its status.
-func TestCheckFindsWhatIsBroken(t *testing.T) {
+func TestCheck_BrokenComponent_Fails(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := command("new", "btl", "acme"); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package explain is `ferry explain`: it starts ranks of ferry itself, lets them
-// meet, and shows what selection decided, for each pair of ranks and for each
-// component. `ferry run --explain` shows the same of any program.
+// Package explain implements `ferry explain`. It starts ranks of ferry itself, connects them, and shows the
+// decisions of selection for each pair of ranks and each component. `ferry run --explain` shows them for any program.
 package explain
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// limit is for a job that only has to meet; a hang is a fault.
+// limit is the time limit of the job, without --learn.
 const limit = time.Minute
 
 const long = `Start ranks on this machine, exchange a message between each pair, and show which
@@ -36,13 +35,13 @@ func Command() *cobra.Command {
 	var learn time.Duration
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Show what would carry messages between ranks, and why nothing else",
+		Short: "Show the transports between ranks, and the reasons against others",
 		Long:  long,
 		Args:  cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.IntVarP(&ranks, "n", "n", 2, "number of ranks `N`")
-	f.DurationVar(&learn, "learn", 0, "exchange large messages for this `TIME`, and show by which ways they travel best")
+	f.DurationVar(&learn, "learn", 0, "exchange large messages for this `TIME`, and show the fastest protocols")
 	f.BoolVar(&all, "all", false, "show the algorithms of collective operations too")
 	var asJSON settings.JSON
 	asJSON.Flag(f, "write everything as JSON")
@@ -57,8 +56,8 @@ func Command() *cobra.Command {
 		if ranks < 1 {
 			return exit.Usagef("-n %d: want at least 1 rank", ranks)
 		}
-		if learn < 0 || learn > mostLearn {
-			return exit.Usagef("--learn %v: want at most %v", learn, mostLearn)
+		if learn < 0 || learn > maxLearn {
+			return exit.Usagef("--learn %v: want at most %v", learn, maxLearn)
 		}
 		out := cmd.OutOrStdout()
 		output, err := asJSON.Open(out)
@@ -81,7 +80,7 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// collect runs the ranks and merges what they hand in.
+// collect runs the ranks and merges their reports.
 func collect(cmd *cobra.Command, ranks int, learn time.Duration, set []string) (Explanation, error) {
 	prepared, err := settings.Prepare(cmd.Context(), nil, append(set, ReportParam+"="+ReportName))
 	if err != nil {
@@ -93,7 +92,7 @@ func collect(cmd *cobra.Command, ranks int, learn time.Duration, set []string) (
 	defer stop()
 	res, err := job.Run(ctx)
 	if err == nil {
-		err = exit.Status(res.Status) // the rank has said why
+		err = exit.Status(res.Status) // The rank has printed the reason.
 	}
 	if err != nil {
 		return Explanation{}, err
@@ -101,12 +100,11 @@ func collect(cmd *cobra.Command, ranks int, learn time.Duration, set []string) (
 	return Merge(res.Reports)
 }
 
-// meeting is how long ranks try to exchange a message.
+// meeting is the time limit of the exchange, without --learn.
 const meeting = 10 * time.Second
 
-// meet is what a rank does: everyone exchanges a message with everyone whom it
-// can reach, so that each path is really opened. A path that is missing, or does
-// not work, is no error here, but something to explain.
+// meet runs a rank. All ranks exchange a message with all reachable ones, which opens each path. A missing or
+// failed path is not an error, because the explanation reports it.
 func meet(ctx context.Context, stderr io.Writer, learn time.Duration) (err error) {
 	session, comm, done, err := settings.Join(ctx, "ferry.explain")
 	if err != nil {
@@ -131,8 +129,8 @@ func meet(ctx context.Context, stderr io.Writer, learn time.Duration) (err error
 	return nil
 }
 
-// exchange skips those that are unreachable. They skip the caller too: a
-// transport that reaches one way only doesn't count as one.
+// exchange exchanges messages with all ranks except the unreachable ones, which skip this rank too, because a
+// transport must reach in both directions.
 func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreachable map[int]bool, learn time.Duration) error {
 	for i := range comm.Size() {
 		to := (comm.Rank() + i) % comm.Size()
@@ -147,14 +145,14 @@ func exchange(ctx context.Context, session *mpi.Session, comm *mpi.Comm, unreach
 			return err
 		}
 	}
-	// The paths are open now: try out what they can do while all are there.
+	// The paths are open now. Explain queries them while all ranks are connected.
 	if _, err := session.Explain(ctx); err != nil || len(unreachable) > 0 {
 		return err
 	}
 	if err := large(ctx, comm, learn); err != nil {
 		return err
 	}
-	for range 2 { // what collectives share is opened for the second one
+	for range 2 { // Collective segments open at the second collective.
 		if err := mpi.Barrier(ctx, comm); err != nil {
 			return err
 		}

@@ -13,22 +13,22 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// ReportParam is the parameter that makes ranks hand in reports.
+// ReportParam is the parameter that makes ranks send reports to the launcher.
 const ReportParam = "session.report"
 
-// ReportName is the name under which a rank hands in its explanation.
+// ReportName is the name of the report with a rank's explanation.
 const ReportName = "explain"
 
-// Component is what became of a component.
+// Component is the verdict about a component, merged over the ranks.
 type Component struct {
 	mpi.ComponentVerdict
-	Ranks []int `json:"ranks,omitempty"` // where it became so; empty: everywhere
-	// Used says of a PML, BTL or MTL that was selected whether it carries messages between
-	// any two ranks.
+	Ranks []int `json:"ranks,omitempty"` // Ranks with this verdict, or empty for all.
+	// Used reports whether a selected PML, BTL or MTL carries messages between any two
+	// ranks. It is nil for other components.
 	Used *bool `json:"used,omitempty"`
 }
 
-// Explanation is what selection did, seen by all ranks.
+// Explanation has the results of selection, merged over the ranks.
 type Explanation struct {
 	Pairs []mpi.Pair `json:"pairs"`
 	// Unused counts the processes that a rank has not used and that have no pair.
@@ -36,22 +36,21 @@ type Explanation struct {
 	// Tables holds the tables of communicators that were created in levels, each kind once.
 	Tables     []assembly.CommTable `json:"tables,omitempty"`
 	Components []Component          `json:"components"`
-	// Requirements holds what components need of others, in some rank.
+	// Requirements has the requirements of components in any rank.
 	Requirements []assembly.Need `json:"requirements"`
-	// Collectives holds what collective operations do, in some rank: the same in all.
+	// Collectives has the algorithms of collectives, which are equal in all ranks.
 	Collectives []mpi.CollectiveChoice `json:"collectives"`
 }
 
 // carriers are the frameworks whose components carry messages.
 var carriers = []framework.Kind{framework.PML, framework.BTL, framework.MTL}
 
-// Merge joins the explanations that ranks handed in. A component that all ranks
-// judge alike stands there once.
+// Merge merges the explanations of ranks. A component with the same verdict in all ranks has one entry.
 func Merge(reports []launch.Report) (Explanation, error) {
 	all := Explanation{Collectives: []mpi.CollectiveChoice{}}
 	where := map[mpi.ComponentVerdict][]int{}
 	var order []mpi.ComponentVerdict
-	handedIn := 0
+	received := 0
 	for _, r := range slices.SortedFunc(slices.Values(reports), func(a, b launch.Report) int { return cmp.Compare(a.Rank, b.Rank) }) {
 		if r.Name != ReportName {
 			continue
@@ -60,7 +59,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		if err := json.Unmarshal(r.Body, &e); err != nil {
 			return all, fmt.Errorf("explanation of rank %d: %w", r.Rank, err)
 		}
-		handedIn++
+		received++
 		all.Pairs = append(all.Pairs, e.Pairs...)
 		all.Unused = append(all.Unused, e.Unused...)
 		for _, t := range e.Tables {
@@ -85,7 +84,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 			where[c] = append(where[c], r.Rank)
 		}
 	}
-	if handedIn == 0 {
+	if received == 0 {
 		return all, errors.New("no rank sent an explanation: the program opened no session, or ended without closing it")
 	}
 	carries := map[string]bool{}
@@ -97,7 +96,7 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		if used := carries[c.Name]; verdict.Verdict == framework.StatusSelected.String() && slices.Contains(carriers, framework.Kind(c.Framework)) {
 			c.Used = &used
 		}
-		if ranks := where[verdict]; len(ranks) < handedIn {
+		if ranks := where[verdict]; len(ranks) < received {
 			c.Ranks = ranks
 		}
 		all.Components = append(all.Components, c)

@@ -7,26 +7,26 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// mostLearn bounds --learn.
-const mostLearn = 10 * time.Minute
+// maxLearn bounds --learn.
+const maxLearn = 10 * time.Minute
 
-// Messages of --learn: of each class of size, alone and in windows.
+// Sizes and windows of the messages of --learn.
 const (
-	leastLearnt, mostLearnt = 64 << 10, 4 << 20
-	learntWindow            = 8
+	minMessage, maxMessage = 64 << 10, 4 << 20
+	messageWindow          = 8
 )
 
-// large exchanges large messages with everyone, for as long as rank 0 says.
+// large exchanges large messages among all ranks, until rank 0 ends it after the time learn.
 func large(ctx context.Context, comm *mpi.Comm, learn time.Duration) error {
 	if learn == 0 || comm.Size() == 1 {
 		return nil
 	}
-	send, recv := make([]byte, mostLearnt), make([]byte, mostLearnt)
+	send, recv := make([]byte, maxMessage), make([]byte, maxMessage)
 	end := time.Now().Add(learn)
 	for more := []byte{1}; more[0] == 1; {
 		for i := 1; i < comm.Size(); i++ {
 			to, from := (comm.Rank()+i)%comm.Size(), (comm.Rank()-i+comm.Size())%comm.Size()
-			for n := leastLearnt; n <= mostLearnt; n *= 2 {
+			for n := minMessage; n <= maxMessage; n *= 2 {
 				if err := round(ctx, comm, send[:n], recv[:n], to, from); err != nil {
 					return err
 				}
@@ -42,22 +42,22 @@ func large(ctx context.Context, comm *mpi.Comm, learn time.Duration) error {
 	return nil
 }
 
-// round exchanges messages of one size: some by themselves, and a window.
+// round exchanges single messages of one size, and then a window of them.
 func round(ctx context.Context, comm *mpi.Comm, send, recv []byte, to, from int) error {
-	for range learntWindow {
+	for range messageWindow {
 		if _, err := comm.Sendrecv(ctx, send, to, 1, recv, from, 1); err != nil {
 			return err
 		}
 	}
-	reqs := make([]mpi.Request, 0, 2*learntWindow)
-	for range learntWindow {
+	reqs := make([]mpi.Request, 0, 2*messageWindow)
+	for range messageWindow {
 		r, err := comm.Irecv(recv, from, 2)
 		if err != nil {
 			return err
 		}
 		reqs = append(reqs, r)
 	}
-	for range learntWindow {
+	for range messageWindow {
 		r, err := comm.Isend(send, to, 2)
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ type Device struct {
 // surveyTimeout limits the survey of one MTL.
 const surveyTimeout = 15 * time.Second
 
-// surveyNetwork surveys an MTL in a process of its own, because a provider may crash.
+// surveyNetwork surveys an MTL in a separate process, because a provider may crash.
 func surveyNetwork(ctx context.Context, name string, set []string) Network {
 	n := Network{Component: "mtl " + name, Devices: []Device{}}
 	self, err := os.Executable()

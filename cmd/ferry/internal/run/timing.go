@@ -55,7 +55,7 @@ type stepSummary struct {
 	Last     time.Duration `json:"last_ns"`
 	Duration time.Duration `json:"took_ns"` // Median since the previous step.
 	Used     time.Duration `json:"used_ns"` // Median of the processor time.
-	Share    float64       `json:"share"`   // Share of the total by which this step delays the last rank.
+	Share    float64       `json:"share"`   // Part of the total by which this step delays the last rank.
 	Parts    []partTime    `json:"parts,omitempty"`
 }
 

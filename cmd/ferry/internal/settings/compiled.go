@@ -10,8 +10,8 @@ import (
 // compiled returns the components that this program has.
 func compiled() *framework.Registry { return base() }
 
-// Session is what ranks of this program open sessions with: nothing, if its components are
-// those of any program. Sessions of one process share a registry.
+// Session returns the session options of ranks of this program. It is empty if the program has the
+// standard components. Sessions of one process share a registry.
 func Session() []mpi.SessionOption {
 	if own == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/plugin/host"
 )
 
-// own is what Use has set: commands are made and run in many places, and each process has
-// one main function.
+// own is the registry of Use, or nil. It is global because commands are created in many places, and each process
+// has one main function.
 var own *framework.Registry
 
 // Use makes r the components of this program, in place of the standard ones. It is for main

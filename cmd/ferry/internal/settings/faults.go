@@ -13,9 +13,8 @@ import (
 	"github.com/ferrympi/ferry/mtl/ofi"
 )
 
-// The test build: a program that tests `ferry matrix` has components that are
-// broken, each in its own way, over shared memory and over libfabric. They are
-// used when they are named, and never otherwise.
+// The test build of `ferry matrix` has components with one defect each, over shared memory and over
+// libfabric. They are used only when they are requested by name.
 
 // faults come early enough for the first messages of a conformance case, and not so
 // early that no process would get there.
@@ -47,6 +46,5 @@ func compiled() *framework.Registry {
 	return r
 }
 
-// Session is what ranks of this program open sessions with: its components are
-// not those of any program.
+// Session returns the session options of ranks of this program, with its registry.
 func Session() []mpi.SessionOption { return []mpi.SessionOption{mpi.WithRegistry(compiled())} }

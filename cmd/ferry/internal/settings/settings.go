@@ -1,6 +1,5 @@
-// Package settings is what several commands share: the --set flag, whose parameters
-// it checks against everything that is compiled in and hands on to ranks; jobs of
-// ranks of ferry itself; and --json.
+// Package settings has the common parts of commands: the flag --set, with a check of its parameters against
+// the compiled components; jobs of ranks of ferry itself; and the flag --json.
 package settings
 
 import (
@@ -25,21 +24,20 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Flag adds --set to flags and returns what it collects.
+// Flag adds --set to flags and returns its values.
 func Flag(flags *pflag.FlagSet) *[]string {
 	return flags.StringArray("set", nil, "set a parameter: `NAME=VALUE`, as in `ferry info`; may be repeated")
 }
 
-// Registry returns what this program knows: components and core parameters.
+// Registry returns the components of this program and the core parameters.
 func Registry() *framework.Registry {
 	reg := compiled()
 	core.Register(reg)
 	return reg
 }
 
-// Load joins the values of --set with files and an environment, which is this
-// process's if it is nil. Errors, which name the nearest known parameter, have the
-// status of a usage error.
+// Load combines the values of --set with files and an environment (nil: that of this
+// process). Errors name the nearest known parameter, and have the status of a usage error.
 func Load(reg *framework.Registry, environ, set []string) (*framework.Values, error) {
 	return load(reg, config.Options{Environ: environ}, set)
 }
@@ -67,7 +65,7 @@ func load(reg *framework.Registry, opt config.Options, set []string) (*framework
 	return values, err
 }
 
-// Options is parameters (NAME=VALUE) for a session of this process. Load checks them.
+// Options returns parameters (NAME=VALUE) as options for a session of this process, without a check.
 func Options(set []string) (options []mpi.SessionOption) {
 	for _, s := range set {
 		name, value, _ := strings.Cut(s, "=")
@@ -76,9 +74,8 @@ func Options(set []string) (options []mpi.SessionOption) {
 	return options
 }
 
-// Environ is parameters (NAME=VALUE) as variables of the environment, and one that says that
-// they were flags. Names of flags that this process has from its own launcher stay, because
-// an empty variable counts only as a flag.
+// Environ returns parameters (NAME=VALUE) as environment variables, and config.FlagsVariable with their names
+// and those of this process's launcher, because an empty variable counts only as a flag.
 func Environ(set []string) (env []string) {
 	var names []string
 	if outer := os.Getenv(config.FlagsVariable); outer != "" {
@@ -95,18 +92,17 @@ func Environ(set []string) (env []string) {
 	return env
 }
 
-// Ranks is what Prepare has found out for a job.
+// Ranks is the result of Prepare.
 type Ranks struct {
-	// Env is for the ranks' environment: what Prepare was given, and the settings.
+	// Env is added to the ranks' environment: the exports of Prepare, and the settings.
 	Env []string
 
 	values *framework.Values
 }
 
-// Prepare is for commands that start ranks: it checks the settings, and the
-// selection of components that they amount to, before anything starts. exports
-// are variables (NAME=value) that the ranks get besides this process's own. It warns of
-// foreign variables and of a skipped file, once for all ranks.
+// Prepare checks the settings of a job, and the resulting selection of components, before ranks start. exports
+// are variables (NAME=value) that the ranks get besides the environment of this process. Foreign variables and a
+// skipped file cause one warning for all ranks.
 func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	reg := Registry()
 	values, err := load(reg, config.Options{Environ: append(os.Environ(), exports...), Foreign: warnForeign, Skipped: warnSkipped}, set)
@@ -123,8 +119,8 @@ func Prepare(ctx context.Context, exports, set []string) (*Ranks, error) {
 	return &Ranks{Env: slices.Concat(exports, Environ(set)), values: values}, nil
 }
 
-// warned are the warnings that this process has given: a job of several programs is
-// prepared program by program.
+// warned has the texts of printed warnings, because a job of several programs is prepared once per
+// program.
 var warned sync.Map
 
 func warnForeign(variables []string) {
@@ -142,7 +138,7 @@ func warn(format string, args ...any) {
 	}
 }
 
-// Self is a job of n ranks of this program itself, with the arguments args.
+// Self returns a job of n ranks of this program with the arguments args.
 func (r *Ranks) Self(n int, args ...string) launch.Job {
 	self, err := os.Executable()
 	if err != nil {
@@ -152,9 +148,9 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 		ProcessTimeout: r.ProcessTimeout()}
 }
 
-// InJob says whether a launcher, ferry's or another, has started this process as a rank,
-// where the values of --set are set. It is an error, with the status of a usage error, if
-// one has and the ranks can't meet: each would start a job of its own.
+// InJob reports whether a launcher, ferry's or another, has started this process as a rank,
+// with the values of --set. If one has, and the ranks cannot connect, the error has the status of a usage
+// error, because each rank would start a separate job.
 func InJob(set []string) (bool, error) {
 	reg := Registry()
 	values, err := Load(reg, nil, set)
@@ -175,8 +171,7 @@ func InJob(set []string) (bool, error) {
 	return true, nil
 }
 
-// Join is what a rank of this program begins with: a session and, under a tag, a
-// communicator of all ranks. done closes both.
+// Join opens a session and a communicator of all ranks with a tag. done closes both.
 func Join(ctx context.Context, tag string, options ...mpi.SessionOption) (session *mpi.Session, comm *mpi.Comm, done func() error, err error) {
 	if session, err = mpi.OpenSession(ctx, append(Session(), options...)...); err != nil {
 		return nil, nil, nil, err
@@ -187,7 +182,7 @@ func Join(ctx context.Context, tag string, options ...mpi.SessionOption) (sessio
 	return session, comm, func() error { return errors.Join(comm.Close(), session.Close()) }, nil
 }
 
-// World is a communicator of all ranks.
+// World returns a communicator of all ranks.
 func World(ctx context.Context, session *mpi.Session, tag string) (*mpi.Comm, error) {
 	all, err := session.Group(ctx, "mpi://WORLD")
 	if err != nil {
@@ -196,11 +191,11 @@ func World(ctx context.Context, session *mpi.Session, tag string) (*mpi.Comm, er
 	return mpi.CommFromGroup(ctx, all, tag)
 }
 
-// LossGrace is a launch.Job's. A program that chose another time by WithParam has that
-// much less of it, or more.
+// LossGrace is the value for launch.Job. A time that the program sets by WithParam has no effect
+// on the launcher.
 func (r *Ranks) LossGrace() time.Duration { return r.bootstrap().Timeout }
 
-// ProcessTimeout is a launch.Job's. The value of a program's WithParam has no effect under this
+// ProcessTimeout is the value for launch.Job. A time that the program sets by WithParam has no effect on the
 // launcher.
 func (r *Ranks) ProcessTimeout() time.Duration { return r.bootstrap().ProcessTimeout }
 
@@ -209,10 +204,8 @@ func (r *Ranks) bootstrap() (boot core.Bootstrap) {
 	return boot
 }
 
-// Cleanup removes the segments that killed ranks of a job have left: it is a
-// launch.Job's. A program that chose another directory by WithParam leaves them
-// to its next run. What can't be removed harms nobody but the memory: the next
-// job tries again.
+// Cleanup removes the segments of killed ranks of a job, for launch.Job. The next run removes those in another
+// directory (WithParam), and retries those that could not be removed.
 func (r *Ranks) Cleanup(namespace string) {
 	if dir, ok := r.values.Get("btl.shm.dir"); ok {
 		fallback, _ := r.values.Get("btl.shm.fallback_dir")
@@ -220,9 +213,8 @@ func (r *Ranks) Cleanup(namespace string) {
 	}
 }
 
-// Sweep returns a Cleanup for jobs whose processes make worlds of their own, with
-// namespaces that nobody else knows, as the kits do: it removes the segments of all
-// dead processes of this user.
+// Sweep returns a Cleanup that removes the segments of all dead processes of this user. It is for jobs that
+// create further jobs with unknown namespaces, as the kits do.
 func Sweep(values *framework.Values) func(namespace string) {
 	return func(string) {
 		if dir, ok := values.Get("btl.shm.dir"); ok {
