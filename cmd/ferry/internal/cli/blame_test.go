@@ -22,7 +22,7 @@ import (
 
 var full = flag.Bool("full", false, "run Blame at its full size: 1,000 jobs of each size")
 
-// How a rank of blamed fails, and with which exit status.
+// howToFail has the failures of a rank of blamed, with their exit statuses.
 var howToFail = map[string]struct {
 	status int
 	fail   func(*mpi.Session, *mpi.Comm)
@@ -40,7 +40,7 @@ var howToFail = map[string]struct {
 	}},
 }
 
-// blamed is README's program, in which one rank fails. The others fail because of that.
+// blamed is README's program with one failing rank, which makes the others fail.
 func blamed() {
 	ctx := context.Background()
 	session, err := mpi.OpenSession(ctx)
@@ -60,9 +60,8 @@ func blamed() {
 	}
 }
 
-// TestBlame: the rank that failed first is the one that is named, and all that failed
-// because of it are listed after it, whatever they were told of it and when.
-func TestBlame(t *testing.T) {
+// The others follow in the report, whenever they received the failure.
+func TestBlame_FirstFailedRank_IsNamed(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
@@ -136,9 +135,8 @@ func countRanks(t *testing.T, list string) (n int) {
 	return n
 }
 
-// TestBlameOnATerminal: standard error stays a terminal for the ranks, and what the rank
-// wrote last is beside its failure all the same.
-func TestBlameOnATerminal(t *testing.T) {
+// Ranks keep a terminal as standard error, and the failure still has the rank's last line.
+func TestBlame_OnTerminal_HasLastLine(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package cli puts ferry's commands together. Each has a package of its own
-// below; they share settings, exit statuses and the launcher, and never end the
-// process themselves.
+// Package cli combines ferry's commands, each from its package below. They share settings, exit statuses and the
+// launcher, and never end the process themselves.
 package cli
 
 import (
@@ -32,14 +31,14 @@ import (
 // Main runs the command line args (without the program's name) and returns the
 // exit status. Errors go to stderr, in one line that begins with the command.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
-	// Until a command runs, what fails is the command line.
+	// Errors before a command runs are usage errors.
 	started := false
 	root := &cobra.Command{
 		Use:           "ferry",
 		Short:         "Message passing for Go with MPI-4 Sessions",
 		Version:       version.String(),
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.ArbitraryArgs, // RunE knows what to say of them
+		Args: cobra.ArbitraryArgs, // RunE reports them.
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			started = true
 			if err := (limits.Need{Files: 3}).Check(); err != nil { // for the runtime's poller, and a file
@@ -98,7 +97,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	return interruption.Status(status)
 }
 
-// helpCommand is `ferry help`, which fails for what is no command.
+// helpCommand returns `ferry help`, which fails for unknown commands.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

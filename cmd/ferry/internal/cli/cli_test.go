@@ -28,8 +28,7 @@ func TestMain(m *testing.M) {
 	ferrytest.Main(m, map[string]func(){"forever": forever, "crash": crash, "blamed": blamed, "hang": hang, "hang-ranks": hangRanks, "everyone": everyone, "chain": chain, "computes": computes, "refused": refused, "refused-later": refusedLater, "elastic": elastic, "ferry-nobody": asNobody})
 }
 
-// forever says that it is there and waits to be killed; one that nobody kills
-// ends by itself before it is a nuisance.
+// forever prints a line and waits for a signal. It ends after a time limit.
 func forever() {
 	fmt.Println("pid", os.Getpid())
 	time.Sleep(10 * time.Minute)
@@ -74,7 +73,7 @@ func TestCommands(t *testing.T) {
 		setup := p.Setup
 		p.Setup = func(e *testscript.Env) error { e.Setenv("SOURCES", sources); return setup(e) }
 		p.Cmds["fields"] = fields
-		// processors: there are two at least; seccomp: the kernel has it.
+		// processors: at least two processors; seccomp: a kernel with seccomp.
 		p.Condition = func(name string) (bool, error) {
 			switch name {
 			case "processors":
@@ -88,8 +87,7 @@ func TestCommands(t *testing.T) {
 	})
 }
 
-// TestMPMD: several programs make one job.
-func TestMPMD(t *testing.T) {
+func TestRun_SeveralPrograms_AreOneJob(t *testing.T) {
 	ferrytest.Run(t, func(p *testscript.Params) { p.Dir = "testdata/mpmd" })
 }
 
@@ -136,9 +134,8 @@ func lookup(v any, path []string) error {
 	return lookup(next, path[1:])
 }
 
-// Ranks are in process groups of their own, which a terminal stops when they
-// read from it: the launcher has to read for them.
-func TestRankReadsFromATerminal(t *testing.T) {
+// Ranks are in separate process groups, which a terminal stops at a read, so that the launcher reads for them.
+func TestRun_Terminal_RankReadsIt(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
@@ -290,19 +287,18 @@ func alive(pid int) bool {
 	return err == nil && !regexp.MustCompile(`\) [ZX] `).Match(b)
 }
 
-// TestSignalsLeaveNoFiles: whatever of the signals that users and their machines send ends
-// a command, its jobs end first, and take what they have put into memory with them.
-func TestSignalsLeaveNoFiles(t *testing.T) {
+// Any signal that ends a command first ends its jobs, which remove their segments.
+func TestCommands_Signal_LeavesNoFiles(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
 	}
 	signals := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
-	// Whoever runs the tests may ignore one (nohup, a shell's background), and so would the
-	// commands. A handler of this process is none of theirs.
-	heard := make(chan os.Signal, 1)
-	signal.Notify(heard, signals...)
-	defer signal.Stop(heard)
+	// The commands would inherit ignored signals (nohup, a shell's background), and do not inherit
+	// the handlers of this process.
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, signals...)
+	defer signal.Stop(received)
 	for _, command := range []string{"bench latency -i 1000000000", "explain", "matrix --components ob1+shm", "run -n 2 ferry bench latency -i 1000000000"} {
 		for _, sig := range signals {
 			runtimeDir, segments := t.TempDir(), t.TempDir()

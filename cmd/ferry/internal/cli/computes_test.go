@@ -12,15 +12,15 @@ import (
 )
 
 // computes sends a large message from rank 0, which then computes without a call until rank 1
-// has the message, or for much longer than that can take. COMPUTES is a file in which rank 1 says
-// so. testdata/computes.txt runs it without Go's preemption.
+// has the message, or for a time limit. COMPUTES is a file through which rank 1 reports
+// that. testdata/computes.txt runs it without Go's preemption.
 func computes() {
 	f, err := os.OpenFile(os.Getenv("COMPUTES"), os.O_RDWR|os.O_CREATE, 0o600)
 	check(err)
 	check(f.Truncate(4096))
 	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	check(err)
-	came := doorbell.At(mem) // a word that both see; nobody sleeps on it
+	came := doorbell.At(mem) // A shared word, on which no process sleeps.
 
 	ctx := context.Background()
 	session, err := mpi.OpenSession(ctx)

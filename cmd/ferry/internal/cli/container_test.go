@@ -41,13 +41,13 @@ func everyone() {
 	check(session.Close())
 }
 
-// shared is a mount namespace with a /dev/shm of its own, as containers have one. Commands that
-// start within it live there.
+// shared calls within in a mount namespace with a separate /dev/shm, as in a container. Commands that
+// start within inherit it.
 func shared(t *testing.T, size string, within func()) {
 	t.Helper()
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // Never unlocked, so that the thread ends with the goroutine.
 		err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
 		if err == nil {
 			err = os.NewSyscallError("mount", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
@@ -69,7 +69,7 @@ func shared(t *testing.T, size string, within func()) {
 	}
 }
 
-// withoutShm has /dev hold a few devices, and nothing else.
+// withoutShm replaces /dev by a few devices.
 func withoutShm(dev string) error {
 	for _, name := range []string{"null", "zero", "random", "urandom"} {
 		if err := os.WriteFile(filepath.Join(dev, name), nil, 0o600); err != nil {
@@ -82,10 +82,9 @@ func withoutShm(dev string) error {
 	return os.NewSyscallError("bind", unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, ""))
 }
 
-// TestContainerWithSmallSharedMemory: Docker's default is 64 MiB, some sites give less. 32 ranks
-// that all talk to each other get by: explain says how. With nowhere to go, the error has the
-// figures and the remedy, and is what `ferry info` says.
-func TestContainerWithSmallSharedMemory(t *testing.T) {
+// Docker's default is 64 MiB, and some sites have less. 32 ranks with all pairs still work, and explain shows the
+// fallback. Without any room, the error has the sizes and the remedy, as in `ferry info`.
+func TestContainer_SmallSharedMemory_Suffices(t *testing.T) {
 	ferry, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +124,7 @@ func TestContainerWithSmallSharedMemory(t *testing.T) {
 				defer os.RemoveAll(runtimeDir)
 				cmd := exec.Command(ferry, strings.Fields(c.command)...)
 				cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir, "COLUMNS=1000")
-				out, _ := cmd.CombinedOutput() // the status tells
+				out, _ := cmd.CombinedOutput() // The status is checked below.
 				missing := slices.IndexFunc(c.want, func(want string) bool { return !regexp.MustCompile(want).Match(out) })
 				there := slices.IndexFunc(c.wantNot, func(not string) bool { return regexp.MustCompile(not).Match(out) })
 				if status := cmd.ProcessState.ExitCode(); status != c.status || missing >= 0 || there >= 0 {

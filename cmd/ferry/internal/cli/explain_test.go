@@ -56,9 +56,8 @@ func chain() {
 	check(os.WriteFile(file("gone", rank), nil, 0o600))
 }
 
-// TestExplainOfPeersThatHaveLeft: at the end a rank finds no shared memory of the ranks that
-// left before it. That says nothing about how messages to them went, or would have gone.
-func TestExplainOfPeersThatHaveLeft(t *testing.T) {
+// The shared memory of ranks that left earlier is gone, which must not change the transport of their messages.
+func TestExplain_PeersThatHaveLeft_KeepTheirTransport(t *testing.T) {
 	ferry, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestGoTestRunsOnRanks: docs/observability.md tells users to test so. A rank whose test fails
-// must not be lost among others that pass.
-func TestGoTestRunsOnRanks(t *testing.T) {
+// docs/observability.md recommends this. A failed test of one rank must be reported.
+func TestGoTest_OnRanks_ReportsFailure(t *testing.T) {
 	for _, wrong := range []string{"", "1"} {
 		cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-v", "-exec", "ferry run -n 3 --tag-output", "./testdata/ranks")
 		cmd.Env = append(os.Environ(), "RANKS_WRONG="+wrong, "GOFLAGS=-mod=readonly")

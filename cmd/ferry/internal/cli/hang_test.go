@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// hang hangs: ranks 0 and 1 wait for each other, 2 for 0 in a collective, and 3 elsewhere.
+// hang never returns: ranks 0 and 1 wait for each other, 2 for 0 in a collective, and 3 outside of the library.
 func hang() {
 	ctx := context.Background()
 	session, err := mpi.OpenSession(ctx)
@@ -42,7 +42,7 @@ func hang() {
 	forever()
 }
 
-// hangRanks hangs in two processes with two goroutine ranks each: rank 3 computes, and the others wait for it.
+// hangRanks never returns in two processes with two goroutine ranks each. Rank 3 computes, and the others wait for it.
 func hangRanks() {
 	ctx := context.Background()
 	session, err := mpi.OpenSession(ctx)
@@ -63,9 +63,8 @@ func hangRanks() {
 	}))
 }
 
-// TestHangSignalGoesToTheRanks: Ctrl-\ has the Go runtime of a rank show its goroutines. Those
-// of the launcher are nobody's business.
-func TestHangSignalGoesToTheRanks(t *testing.T) {
+// Ctrl-\ makes the Go runtime of a rank print its goroutines, and not those of the launcher.
+func TestHang_SIGQUIT_GoesToRanks(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +98,8 @@ func TestHangSignalGoesToTheRanks(t *testing.T) {
 	}
 }
 
-// TestHangIsExplainedWhileTheJobGoesOn: USR2 asks, and a rank that is stopped can't answer.
-func TestHangIsExplainedWhileTheJobGoesOn(t *testing.T) {
+// SIGUSR2 requests the report, which a stopped rank cannot answer.
+func TestHang_SIGUSR2_ReportsAndContinues(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)
@@ -144,9 +143,8 @@ func TestHangIsExplainedWhileTheJobGoesOn(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestSuspendedJobStandsStill: Ctrl-Z stops the ranks with their launcher, and SIGCONT, as a
-// shell's fg sends it, has all go on.
-func TestSuspendedJobStandsStill(t *testing.T) {
+// Ctrl-Z stops the ranks with their launcher, and SIGCONT, which a shell's fg sends, continues them.
+func TestRun_CtrlZ_StopsRanks(t *testing.T) {
 	path, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)

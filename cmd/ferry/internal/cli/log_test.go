@@ -14,9 +14,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// TestLogShowsAStrangersConnection: docs/troubleshooting.md and docs/security.md say that the
-// first connection that is refused is logged. Nobody asked for a log here.
-func TestLogShowsAStrangersConnection(t *testing.T) {
+// The default log has the first refused connection (docs/troubleshooting.md, docs/security.md).
+func TestLog_UnknownProcessConnects_IsLogged(t *testing.T) {
 	ferry, err := exec.LookPath("ferry")
 	if err != nil {
 		t.Fatal(err)

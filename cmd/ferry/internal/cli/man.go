@@ -15,8 +15,7 @@ import (
 	"github.com/ferrympi/ferry/config"
 )
 
-// manCommand is `ferry man`: manual pages (man(7)) made of what --help shows, so that they
-// are those of the ferry that is installed.
+// manCommand returns `ferry man`, which prints manual pages (man(7)) made from the help texts of this ferry.
 func manCommand(root *cobra.Command) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -150,8 +149,7 @@ func manual(c *cobra.Command) string {
 	return b.String()
 }
 
-// roff escapes text: backslashes, hyphens that are to be typed, and lines that would be
-// requests.
+// roff escapes backslashes, hyphens and lines that begin like requests.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.TrimRight(text, "\n"))
 	lines := strings.Split(text, "\n")

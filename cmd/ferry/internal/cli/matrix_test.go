@@ -27,8 +27,8 @@ func qualify(t *testing.T, args ...string) *report.Report {
 	return r
 }
 
-// TestRowsCommandRunsThatCellAgainAndNothingElse: people copy it from the page.
-func TestRowsCommandRunsThatCellAgainAndNothingElse(t *testing.T) {
+// Users copy the command from the page.
+func TestMatrix_CommandOfRow_RunsThatCellOnly(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	r := qualify(t, "--components", "ob1+shm", "--ranks", "3", "--set", "btl.shm.eager_limit=2KiB", "--timeout", "30s",

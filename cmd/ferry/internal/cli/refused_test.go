@@ -19,8 +19,8 @@ func refused() {
 	check(syscall.Exec(path, os.Args[1:], os.Environ()))
 }
 
-// refusedLater exchanges large messages; half-way the kernel begins to refuse rank 0 what it
-// has granted before. All bytes are right.
+// refusedLater exchanges large messages. After half of them, the kernel refuses system calls of rank 0 that it
+// allowed before. All bytes must be right.
 func refusedLater() {
 	ctx := context.Background()
 	session, err := mpi.OpenSession(ctx)
