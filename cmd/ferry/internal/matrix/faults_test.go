@@ -38,7 +38,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-var wanted atomic.Bool // somebody has asked for it
+var wanted atomic.Bool // A test needs it.
 
 func TestMain(m *testing.M) {
 	scratch := ""
@@ -76,8 +76,8 @@ func tool(t *testing.T) string {
 	return path
 }
 
-// A command is a ferry that runs, with a directory for segments of its own. When the
-// test ends, no process and no segment of it may be there.
+// A command is a running ferry with a separate directory for segments. At the end of the
+// test, none of its processes and segments may be left.
 type command struct {
 	*exec.Cmd
 	t        *testing.T
@@ -85,7 +85,7 @@ type command struct {
 	segments string
 	stdout   io.Closer
 	lines    *bufio.Scanner // of standard output
-	out      bytes.Buffer   // what wait has read of it
+	out      bytes.Buffer   // Output that wait has read.
 	stderr   bytes.Buffer
 }
 
@@ -123,14 +123,14 @@ func start(t *testing.T, env []string, args ...string) *command {
 	return c
 }
 
-// leftovers says what has stayed behind, and removes it.
+// leftovers reports and removes remaining processes and segments.
 func (c *command) leftovers() {
 	for try := 0; ; try++ {
 		left := c.processes("")
 		if len(left) == 0 {
 			break
 		}
-		if try == 100 { // the system takes a moment to end what was killed
+		if try == 100 { // The system needs a moment to end killed processes.
 			for pid, line := range left {
 				c.t.Errorf("process %d is left: %s", pid, line)
 				_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -145,8 +145,8 @@ func (c *command) leftovers() {
 	os.RemoveAll(c.segments)
 }
 
-// processes are those of the command in whose environment the variable stands, with
-// their command lines. That they are its own their directory for segments says.
+// processes returns the command lines of the command's processes with the variable in their environment. Their
+// directory for segments identifies them.
 func (c *command) processes(variable string) map[int]string {
 	found := map[int]string{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -209,7 +209,7 @@ func (c *command) wait(status int) *report.Report {
 	return r
 }
 
-// row returns what became of a case.
+// row returns the row of a case.
 func row(t *testing.T, r *report.Report, stack, name string) report.Row {
 	t.Helper()
 	if r == nil {
@@ -224,10 +224,10 @@ func row(t *testing.T, r *report.Report, stack, name string) report.Row {
 	return report.Row{}
 }
 
-// segv is how the runtime of Go says it, or a library that catches signals itself.
+// segv matches the message of Go's runtime, or of a library with signal handlers.
 const segv = "SIGSEGV|(killed by|terminated with) signal 11"
 
-// expect checks a row. says matches its reason.
+// expect checks the status of a row, and matches its reason with says.
 func expect(t *testing.T, r *report.Report, stack, name string, status report.Status, says string) {
 	t.Helper()
 	if got := row(t, r, stack, name); got.Status != status || !regexp.MustCompile(says).MatchString(got.Reason) {
@@ -235,8 +235,8 @@ func expect(t *testing.T, r *report.Report, stack, name string, status report.St
 	}
 }
 
-// passes checks that every row of a stack that was not skipped passed, and that there
-// are so many.
+// passes checks that every row of a stack passed or was skipped, and that at least the given number
+// passed.
 func passes(t *testing.T, r *report.Report, stack string, least int) {
 	t.Helper()
 	n := 0

@@ -13,22 +13,20 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// TestWithoutLibfabricTheRestRuns: the stacks that need it say so.
-func TestWithoutLibfabricTheRestRuns(t *testing.T) {
+func TestMatrix_WithoutLibfabric_RunsOtherStacks(t *testing.T) {
 	t.Parallel()
 	r := start(t, []string{"FERRY_MTL_OFI_LIBRARY=/nonexistent.so"},
 		"matrix", "--components", "ob1+shm,cm+ofi*", "--cases", "^btltest/Caps", "--json", "$JSON").wait(0)
 	why := "/nonexistent.so"
-	if err := libfabric.Built(); err != nil { // then nothing is looked for
+	if err := libfabric.Built(); err != nil { // No library is loaded then.
 		why = err.Error()
 	}
 	expect(t, r, "cm+ofi", report.OpenCase, report.Unavailable, why)
 	passes(t, r, "ob1+shm", 2)
 }
 
-// TestStackThatWasNamedIsAFailureWithoutItsLibrary: nobody knows what providers that would have, and
-// the name is no slip.
-func TestStackThatWasNamedIsAFailureWithoutItsLibrary(t *testing.T) {
+// The providers of a missing library are unknown, so that the name is not reported as a mistake.
+func TestMatrix_NamedStackWithoutLibrary_Fails(t *testing.T) {
 	t.Parallel()
 	const stack = "cm+ofi tcp;ofi_rxm"
 	r := start(t, nil, "matrix", "--components", stack, "--set", "mtl.ofi.library=/nonexistent.so", "--json", "$JSON").wait(1)
@@ -60,8 +58,7 @@ func TestStackThatWasNamedAndIsNotThereIsAFailure(t *testing.T) {
 	}
 }
 
-// TestLibraryThatHangsOrCrashesCostsItsProvider: and no more, in the survey and after.
-func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
+func TestMatrix_LibraryHangsOrCrashes_CostsItsProviderOnly(t *testing.T) {
 	needs.Time(t)
 	needLibfabric(t)
 	t.Parallel()
@@ -95,8 +92,7 @@ func TestLibraryThatHangsOrCrashesCostsItsProvider(t *testing.T) {
 	}
 }
 
-// TestInterruptedRunWritesWhatItHas, marked, and is over at once.
-func TestInterruptedRunWritesWhatItHas(t *testing.T) {
+func TestMatrix_Interrupt_WritesPartialReportAtOnce(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--components", "ob1+hang,ob1+shm", "--cases", "^btltest/(Caps|Frames)", "--timeout", "10m", "--json", "$JSON")
 	c.until("ob1+hang  btltest/CapsArePlausibleAndFixed") // the next case hangs

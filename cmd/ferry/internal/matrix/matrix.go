@@ -32,33 +32,33 @@ import (
 	columns "github.com/ferrympi/ferry/internal/text"
 )
 
-const long = `Qualify the transports of this machine: try every stack with every case, and say
-what works, what doesn't and why, and how fast it is.
+const long = `Qualify the transports of this machine: run every case on every stack, and report
+the results, with reasons and performance.
 
-Stacks are the ways that messages can take: PML ob1 over each BTL ("ob1+shm"), PML
-cm over each provider of libfabric ("cm+ofi tcp;ofi_rxm"). Those that this machine
-lacks are listed as unavailable, and those that ferry does not use because of a
-defect as refused, with the reason. Cases are
+A stack is PML ob1 over a BTL ("ob1+shm"), or PML cm over a provider of libfabric
+("cm+ofi tcp;ofi_rxm"). Stacks that this machine lacks are listed as unavailable, and
+those that ferry does not use because of a defect as refused, with the reason. Cases are
 
-  open       a session, a communicator, a message to each neighbour
+  open       a session, a communicator, a message to each neighbor
   btltest, mtltest, pmltest
              the contract of the transport, and of the layer above it
-  conform/N  what the MPI standard requires, with N ranks
+  conform/N  the requirements of the MPI standard, with N ranks
   conform/2x2
              the same with 2 goroutine ranks in each of 2 processes
   bench      latency, message rate and bandwidth by size
 
 A stack that --components names without a pattern, or that --require lists, must be
-there: if it can't be tried, that is a failure.
+there: if it cannot run, that is a failure.
 
-Cases run in processes of their own. One that crashes or hangs fails, with its output;
-the others continue. A case that did not end is tried once more, and marked, if the
-load of the machine is above 2 per processor. Suite quick takes a minute or two; full has all policies of
-communicator ids, more ranks, ranks that are added, and as many iterations as OSU's benchmarks.
+Cases run in separate processes. A case that crashes or hangs fails, with its output;
+the others continue. A case that did not end runs once more, and is marked, if the
+load of the machine is above 2 per processor. Suite quick takes a minute or two; full
+has all policies of communicator ids, more ranks, added ranks, and as many iterations
+as OSU's benchmarks.
 
 With --job, ferry run, mpiexec, mpirun or srun has already started the processes, on
 one node or many. For each stack they run the conformance cases together, and two on
-different nodes run the benchmarks. Kits need processes on one node, and are left out.
+different nodes run the benchmarks. Kits need processes on one node, and are omitted.
 Rank 0 writes the report.
 
 Cases that are known to fail because of a defect elsewhere are excluded, with the
@@ -67,10 +67,10 @@ reason: they run, and count as skipped. --exclude FILE replaces ferry's own list
 A report on standard output (--json, --junit - or --html -) moves the text to standard
 error. --json FILE and --json - are earlier spellings of --json=FILE and --json.
 
-Exit status: 0 if nothing failed that is not excluded; 1 if something failed, was not
-run because its stack was given up, was named and is not there, or is worse than in
---baseline; 2 for a wrong command line; 130 after an interrupt and 143 after SIGTERM: the report has what was
-found by then, and says that it is not complete. A second interrupt ends it at once.`
+Exit status: 0 without failures other than excluded ones; 1 if a case failed, was not
+run because its stack was abandoned, was named and is missing, or is worse than in
+--baseline; 2 for a wrong command line; 130 after an interrupt and 143 after SIGTERM,
+with a partial report. A second interrupt ends the program at once.`
 
 // statusInterrupted is the status of a program ended by SIGINT.
 const statusInterrupted = 130
@@ -83,7 +83,7 @@ type options struct {
 	junit, html, baseline      string
 	slower                     float64
 	timeout                    time.Duration
-	list, job                  bool
+	isList, isJob              bool
 	set                        *[]string
 }
 
@@ -104,8 +104,8 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
-	f.StringVar(&o.components, "components", "", "stacks to try: a `LIST` of names and patterns (ob1+shm,cm+ofi*), or ^ and those not to try")
-	f.StringVar(&o.require, "require", "", "stacks that must be there: a `LIST` of names and patterns")
+	f.StringVar(&o.components, "components", "", "run the stacks in `LIST` of names and patterns (ob1+shm,cm+ofi*), or, with ^ in front, all others")
+	f.StringVar(&o.require, "require", "", "fail without the stacks in `LIST` of names and patterns")
 	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
 	f.IntSliceVar(&o.ranks, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
 	o.json.Flag(f, "write the report as JSON")
@@ -115,8 +115,8 @@ func Command() *cobra.Command {
 	f.Float64Var(&o.slower, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
 	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
 	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
-	f.BoolVar(&o.list, "list", false, "list stacks and cases, and run nothing")
-	f.BoolVar(&o.job, "job", false, "run as one of the ranks that a launcher has started, and qualify what connects them")
+	f.BoolVar(&o.isList, "list", false, "list stacks and cases without running them")
+	f.BoolVar(&o.isJob, "job", false, "run as one of the ranks of a launcher, and qualify their transports")
 	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
 	o.set = settings.Flag(f)
 	cmd.AddCommand(workerCommand())
@@ -178,7 +178,7 @@ func (o *options) request() (*plan.Request, error) {
 	}
 	if o.require != "" {
 		if r.Require, err = plan.ParseComponents(o.require); err == nil && strings.HasPrefix(strings.TrimSpace(o.require), "^") {
-			err = errors.New("want names and patterns of what must be there")
+			err = errors.New("want names and patterns of required stacks")
 		}
 		if err != nil {
 			return nil, exit.Usagef("--require: %w", err)
@@ -227,12 +227,12 @@ func (o *options) base() (*report.Report, error) {
 }
 
 func (o *options) run(cmd *cobra.Command) error {
-	if !o.job {
+	if !o.isJob {
 		switch inJob, err := settings.InJob(*o.set); {
 		case err != nil:
 			return err
 		case inJob:
-			return exit.Usagef("it starts ranks by itself: run it without a launcher, or with --job as one of its ranks")
+			return exit.Usagef("it starts its own ranks: run it without a launcher, or with --job as one of its ranks")
 		}
 	}
 	r, err := o.request()
@@ -257,7 +257,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		run:           func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil },
 		isInterrupted: func() bool { return ctx.Err() != nil },
 	}
-	if o.job {
+	if o.isJob {
 		j, err := o.join(ctx, r)
 		switch {
 		case err != nil && x.isInterrupted():
@@ -284,7 +284,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer x.outs.close()
-	line := progressline.Start(x.stderr, "ferry matrix", "asking transports and providers what they offer")
+	line := progressline.Start(x.stderr, "ferry matrix", "surveying transports and providers")
 	p, err := r.MakePlan(ctx, pool.Survey)
 	line.Close()
 	switch {
@@ -292,7 +292,7 @@ func (o *options) run(cmd *cobra.Command) error {
 		return &exit.Error{Status: statusInterrupted, Err: fmt.Errorf("%w before a case ran: no report is written", err)}
 	case err != nil:
 		return err
-	case o.list:
+	case o.isList:
 		return list(x.stdout, p)
 	}
 	return x.execute(p)
@@ -327,14 +327,14 @@ func (x *execution) execute(p *plan.Plan) error {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 	terminal := report.NewTerminal(text, look)
-	terminal.Aloud = x.job
+	terminal.Aloud = x.isJob
 	found, err := x.run(p, terminal)
 	terminal.Close()
 	if err != nil {
 		return err
 	}
 	found.Notes = append(found.Notes, found.Retries()...)
-	if r := x.request; !x.job && r.Components == nil && r.Cases == nil {
+	if r := x.request; !x.isJob && r.Components == nil && r.Cases == nil {
 		found.Notes = append(found.Notes, r.Exclude.Notes(found)...)
 	}
 	var compared *report.Comparison
@@ -359,7 +359,7 @@ func (x *execution) execute(p *plan.Plan) error {
 // join joins the launcher's job as one of its ranks. The caller closes it.
 func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
 	switch {
-	case o.list:
+	case o.isList:
 		return nil, exit.Usagef("--list: leave --job out")
 	case len(o.ranks) > 0:
 		return nil, exit.Usagef("--ranks: --job takes the launcher's ranks as they are")

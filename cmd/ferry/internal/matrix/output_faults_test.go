@@ -35,8 +35,7 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// TestPipeThatNobodyReadsHoldsNothingUp: it is said before the run.
-func TestPipeThatNobodyReadsHoldsNothingUp(t *testing.T) {
+func TestReport_PipeWithoutReader_FailsBeforeRun(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--components", "ob1+self", "--json", fifo(t))
 	c.wait(2)
@@ -45,8 +44,8 @@ func TestPipeThatNobodyReadsHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// TestSecondSignalEndsTheProgramAtOnce: here it writes to a pipe whose reader sleeps.
-func TestSecondSignalEndsTheProgramAtOnce(t *testing.T) {
+// The program writes to a pipe with a sleeping reader.
+func TestMatrix_SecondSignal_EndsAtOnce(t *testing.T) {
 	t.Parallel()
 	path := fifo(t)
 	sleeper, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -77,8 +76,7 @@ func TestSecondSignalEndsTheProgramAtOnce(t *testing.T) {
 	}
 }
 
-// TestReportGoesWhereItsNameLeads: a symbolic link stays one, and leads to the report.
-func TestReportGoesWhereItsNameLeads(t *testing.T) {
+func TestReport_SymbolicLink_IsFollowed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
@@ -142,8 +140,7 @@ func TestEveryReportCanBeStandardOutput(t *testing.T) {
 	}
 }
 
-// TestRanksThatAreNamedTwiceRunOnce: a report with a row twice is none.
-func TestRanksThatAreNamedTwiceRunOnce(t *testing.T) {
+func TestMatrix_RepeatedRanks_RunOnce(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--components", "ob1+shm", "--cases", "^conform/./group", "--ranks", "3,2,3", "--list")
 	c.wait(0)

@@ -11,9 +11,8 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 )
 
-// TestReportThatCantBeWrittenLeavesTheOneBefore, and nothing beside it, whether it is
-// saved on the way or written at the end.
-func TestReportThatCantBeWrittenLeavesTheOneBefore(t *testing.T) {
+// Neither a partial nor the final report may leave other files.
+func TestReport_WriteFails_KeepsEarlierOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	outs, err := (&options{json: settings.JSON(path)}).open(io.Discard)
 	if err != nil {

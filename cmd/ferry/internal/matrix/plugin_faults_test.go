@@ -11,8 +11,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// What is wrong with a transport is found and named where it is a process of its own, too.
-func TestEveryFaultOfAPluginIsFoundAndNamed(t *testing.T) {
+func TestMatrix_PluginFaults_AreFoundAndNamed(t *testing.T) {
 	t.Parallel()
 	const frames = "btltest/FramesOfEverySizeArriveWholeAndInOrder"
 	dir := t.TempDir()
@@ -46,9 +45,8 @@ func TestEveryFaultOfAPluginIsFoundAndNamed(t *testing.T) {
 	passes(t, r, "ob1+p_sound", 1)
 }
 
-// A transport that is for a process itself only is tried as such: it is opened with one rank,
-// and has the cases for one.
-func TestTransportForTheProcessItselfIsTriedAlone(t *testing.T) {
+// Such a transport is opened with one rank, and runs the cases for one rank.
+func TestMatrix_TransportForOneProcess_RunsAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary, file := filepath.Join(dir, "btl-fault"), filepath.Join(dir, "config.yaml")

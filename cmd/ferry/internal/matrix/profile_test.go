@@ -30,8 +30,7 @@ func TestEveryProfileConforms(t *testing.T) {
 	}
 }
 
-// TestProfilesThatLackMuchConform: what is missing, or known to be wrong, is made up for.
-func TestProfilesThatLackMuchConform(t *testing.T) {
+func TestProfiles_MissingAbilities_Conform(t *testing.T) {
 	t.Parallel()
 	for _, faults := range [][]string{{"order", "tags=40"}, {"nodirected", "nodata"}, {"max", "unlimited"}, {"queues=16", "again=5"}, {"fabrics", "handlers=2"}} {
 		two := []string{"cxi", "verbs;ofi_rxm"}
@@ -42,9 +41,7 @@ func TestProfilesThatLackMuchConform(t *testing.T) {
 	}
 }
 
-// TestProfileThatBreaksLaterIsFoundByTheMatrix: it has passed its self-test. The case is
-// named, and other stacks go on.
-func TestProfileThatBreaksLaterIsFoundByTheMatrix(t *testing.T) {
+func TestMatrix_ProfileFailsAfterSelfTest_CaseIsNamed(t *testing.T) {
 	t.Parallel()
 	for fault, says := range map[string]string{
 		"late=5": "cxi.*Input/output error",
@@ -65,24 +62,20 @@ func TestProfileThatBreaksLaterIsFoundByTheMatrix(t *testing.T) {
 	}
 }
 
-// TestLibraryThatCrashesFailsItsStackOnly: it takes the process down that loads it.
-func TestLibraryThatCrashesFailsItsStackOnly(t *testing.T) {
+func TestMatrix_LibraryCrashes_FailsItsStackOnly(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "ob1+shm,cm+ofi*", "--cases", "^conform/2/message").wait(1)
 	passes(t, r, "ob1+shm", 9)
 	expect(t, r, "cm+ofi", report.OpenCase, report.Fail, "crashed the process when it was loaded")
 }
 
-// TestLibraryThatCrashesFailsTheStackThatWasNamed: nobody knows its providers, and the stack is
-// there all the same.
-func TestLibraryThatCrashesFailsTheStackThatWasNamed(t *testing.T) {
+func TestMatrix_LibraryOfNamedStackCrashes_Fails(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment("cxi", "crash"), "--components", "cm+ofi cxi", "--cases", "^conform/2/message").wait(1)
 	expect(t, r, "cm+ofi cxi", report.OpenCase, report.Fail, "crashed the process when it was loaded")
 }
 
-// TestLibraryThatCrashesCostsInfoOneNetwork: ferry info says what happened, and all the rest.
-func TestLibraryThatCrashesCostsInfoOneNetwork(t *testing.T) {
+func TestInfo_LibraryCrashes_CostsOneNetwork(t *testing.T) {
 	t.Parallel()
 	if err := libfabric.Built(); err != nil {
 		t.Skip(err)

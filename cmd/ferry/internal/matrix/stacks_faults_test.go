@@ -7,15 +7,15 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// fault is what a broken transport is found by.
+// fault is a broken transport, and the case that finds it.
 type fault struct {
 	stack, found string
 	status       report.Status
 	says         string
 }
 
-// limit is what a case may take. A session over libfabric opens in a second, and in five on a machine that runs four other
-// packages' tests.
+// limit is the time limit of a case. A session over libfabric opens in a second, or in five beside the tests of four other
+// packages.
 const limit = "20s"
 
 // find runs the stacks and the sound one beside them, and expects every fault to be
