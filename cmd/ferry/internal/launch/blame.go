@@ -8,10 +8,10 @@ import (
 
 // The rank that failed first may end last (docs/decisions/blame.md).
 
-// partWindow is the longest time between the departure of a rank from the others and the end
-// of its process for which the departure counts as the time of its failure. Meanwhile it
+// leaveWindow is the longest time between the leaving of a rank and the end
+// of its process for which the leaving counts as the time of its failure. Meanwhile it
 // prints the stacks of its goroutines, or writes a core.
-const partWindow = 10 * time.Second
+const leaveWindow = 10 * time.Second
 
 // maxListed is the number of lines of a list of failures.
 const maxListed = 16
@@ -19,7 +19,7 @@ const maxListed = 16
 // blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
 	f.At, f.Ended = time.Now(), s.isAsked
-	if at, ok := s.srv.Parted(f.Rank); ok && !f.Ended && f.At.Sub(at) < partWindow {
+	if at, ok := s.srv.Parted(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
 		f.At = at
 	}
 	s.result.Failures = append(s.result.Failures, f)

@@ -31,8 +31,8 @@ func life() error {
 	return c.Close()
 }
 
-// parts closes its session, takes longer to die than the news of that is kept back, and
-// fails. Rank 0 fails because of it, and ends before.
+// parts closes its session, and fails later than the server's delay of the report. Rank 0 fails because of it, and
+// ends before.
 func parts() error {
 	if os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK") == "0" {
 		time.Sleep(time.Second)
@@ -82,8 +82,8 @@ func TestBlameOfOneThatPartedFirst(t *testing.T) {
 	}
 }
 
-// TestBlameSparesOneThatWasAskedToEnd: that it had parted before is no failure.
-func TestBlameSparesOneThatWasAskedToEnd(t *testing.T) {
+// A rank that had left before is not a failed one.
+func TestBlame_RankAskedToEnd_IsExcused(t *testing.T) {
 	j, notes, _ := acting(t, "early")
 	j.N = 2
 	res := run(t, j)
@@ -92,8 +92,7 @@ func TestBlameSparesOneThatWasAskedToEnd(t *testing.T) {
 	}
 }
 
-// TestTailKeepsLittle: of what a rank writes little is kept.
-func TestTailKeepsLittle(t *testing.T) {
+func TestTail_Memory_IsBounded(t *testing.T) {
 	var all tail
 	for range 10000 {
 		all.add([]byte(strings.Repeat("x", 1000)))

@@ -68,7 +68,7 @@ func (s *supervisor) room(n int) (int, error) {
 }
 
 // fitting returns the number of further ranks, up to n, whose needs pass a check, and the error of
-// the check if there are fewer. Running processes count as used, so that they are in no need.
+// the check if there are fewer. Needs exclude running processes, which count as used.
 func fitting(n int, check func(limits.Need) error) (int, error) {
 	fails := func(n int) error { return check(limits.Need{Threads: n * rankThreads}) }
 	err := fails(n)
@@ -120,7 +120,7 @@ func (s *supervisor) coreUse() map[int]int {
 		for _, core := range r.binding {
 			switch {
 			case r.hasEnded:
-			case s.departures.has(r.n):
+			case s.leaving.has(r.n):
 				use[core]++
 			default:
 				use[core] += usedByRank
@@ -144,10 +144,10 @@ func (s *supervisor) leastUsedCores() ([]int, error) {
 // kick kills the ranks from first to end-1 of an order that failed.
 func (s *supervisor) kick(first, end int) {
 	for n := first; n < end; n++ {
-		s.departures.all = append(s.departures.all, departure{rank: s.ranks[n], grace: Grace, at: time.Now().Add(Grace), isTerm: true})
+		s.leaving.all = append(s.leaving.all, leavingRank{rank: s.ranks[n], grace: Grace, at: time.Now().Add(Grace), isTerm: true})
 		s.ranks[n].signal(syscall.SIGKILL)
 	}
-	s.departures.set()
+	s.leaving.set()
 }
 
 // excuse drops a rank whose exit status the job ignores, when its output is written.
@@ -158,14 +158,14 @@ func (s *supervisor) excuse(r *rank) {
 	}()
 }
 
-// departures are the ranks that are to end though the job goes on. A rank gets SIGTERM after its
+// leavingRanks are the ranks that must end while the job continues. A rank gets SIGTERM after its
 // grace, and SIGKILL after another Grace.
-type departures struct {
-	all   []departure
+type leavingRanks struct {
+	all   []leavingRank
 	timer *time.Timer // Set to the first deadline.
 }
 
-type departure struct {
+type leavingRank struct {
 	rank   *rank
 	grace  time.Duration // Of the present step.
 	at     time.Time     // Its end.
@@ -175,18 +175,18 @@ type departure struct {
 // depart expects the ranks to end within a time.
 func (s *supervisor) depart(ranks []int, grace time.Duration) {
 	for _, n := range ranks {
-		if r := s.ranks[n]; r != nil && !r.hasEnded && !s.departures.has(n) {
-			s.departures.all = append(s.departures.all, departure{rank: r, grace: grace, at: time.Now().Add(grace)})
+		if r := s.ranks[n]; r != nil && !r.hasEnded && !s.leaving.has(n) {
+			s.leaving.all = append(s.leaving.all, leavingRank{rank: r, grace: grace, at: time.Now().Add(grace)})
 		}
 	}
-	s.endDepartures()
+	s.endLeaving()
 }
 
-// endDepartures signals the ranks whose time is up, and sets the timer for the others.
-func (s *supervisor) endDepartures() {
+// endLeaving signals the ranks with an expired grace, and sets the timer for the others.
+func (s *supervisor) endLeaving() {
 	now := time.Now()
-	for i := range s.departures.all {
-		d := &s.departures.all[i]
+	for i := range s.leaving.all {
+		d := &s.leaving.all[i]
 		switch {
 		case d.at.After(now):
 			continue
@@ -201,17 +201,17 @@ func (s *supervisor) endDepartures() {
 		}
 		d.grace, d.at = Grace, now.Add(Grace)
 	}
-	s.departures.set()
+	s.leaving.set()
 }
 
 // has reports whether a rank is to end.
-func (d *departures) has(n int) bool {
-	return slices.ContainsFunc(d.all, func(x departure) bool { return x.rank.n == n })
+func (d *leavingRanks) has(n int) bool {
+	return slices.ContainsFunc(d.all, func(x leavingRank) bool { return x.rank.n == n })
 }
 
 // remove removes a rank that has ended. It reports whether the rank got a signal.
-func (d *departures) remove(r *rank) (wasSignaled bool) {
-	d.all = slices.DeleteFunc(d.all, func(x departure) bool {
+func (d *leavingRanks) remove(r *rank) (wasSignaled bool) {
+	d.all = slices.DeleteFunc(d.all, func(x leavingRank) bool {
 		wasSignaled = wasSignaled || x.rank == r && x.isTerm
 		return x.rank == r
 	})
@@ -219,18 +219,18 @@ func (d *departures) remove(r *rank) (wasSignaled bool) {
 	return wasSignaled
 }
 
-// restart begins the present steps again: the job was stopped.
-func (d *departures) restart() {
+// restart begins the present steps again, after a stop of the job.
+func (d *leavingRanks) restart() {
 	for i := range d.all {
 		d.all[i].at = time.Now().Add(d.all[i].grace)
 	}
 	d.set()
 }
 
-func (d *departures) set() {
+func (d *leavingRanks) set() {
 	d.timer.Stop()
 	if len(d.all) > 0 {
-		first := slices.MinFunc(d.all, func(a, b departure) int { return a.at.Compare(b.at) })
+		first := slices.MinFunc(d.all, func(a, b leavingRank) int { return a.at.Compare(b.at) })
 		d.timer.Reset(time.Until(first.at))
 	}
 }

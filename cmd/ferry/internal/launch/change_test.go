@@ -21,8 +21,8 @@ import (
 	"github.com/ferrympi/ferry/internal/limits"
 )
 
-// The variables of an elastic rank: the changes that rank 0 makes, such as "grow:3 shrink:2", and the
-// conduct of the others: see follow.
+// The variables of an elastic rank: the changes of rank 0, such as "grow:3 shrink:2", and the
+// conduct of the others (see follow).
 const (
 	envChanges = "LAUNCH_TEST_CHANGES"
 	envConduct = "LAUNCH_TEST_CONDUCT"
@@ -191,7 +191,7 @@ func TestChange_MoreThanTheLimit_GivesTheNumberThatFits(t *testing.T) {
 	}
 }
 
-// TestChange_CoresPerRank_AddedRanksHaveTheirOwn also after a rank has left, whose process may still run.
+// A rank that has left may still run.
 func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
 	all, err := cores()
 	if err != nil {
@@ -298,7 +298,7 @@ func TestChange_HandlesADeath_StatusIsZero(t *testing.T) {
 	}
 }
 
-// TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn: by default the failure has ended the job.
+// By default the failure has ended the job.
 func TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn(t *testing.T) {
 	j, notes := elasticJob(t, 2, "failure shrink:0", "die")
 	if res := run(t, j); res.Status != 3 || len(res.Failures) != 1 || res.Failures[0].Rank != 1 {
@@ -333,8 +333,8 @@ func TestChange_Interrupt_EndsAddedRanks(t *testing.T) {
 	}
 }
 
-// TestChange_AddedRanks_AreInTheAccountOfAHang: the request comes when rank 2 has joined.
-func TestChange_AddedRanks_AreInTheAccountOfAHang(t *testing.T) {
+// The request is made after rank 2 has joined.
+func TestChange_AddedRanks_AreInReportOfHang(t *testing.T) {
 	input, end, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +361,7 @@ func TestChange_AddedRanks_AreInTheAccountOfAHang(t *testing.T) {
 	}
 }
 
-// TestChange_OneRankThatMayGrow_SharesItsOutput: another rank may come to write there.
+// Another rank may write there later.
 func TestChange_OneRankThatMayGrow_SharesItsOutput(t *testing.T) {
 	k := &sink{}
 	for most, want := range map[int]bool{0: true, 1: true, 2: false} {

@@ -14,8 +14,8 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
-// staleAge is the age of a job's directory from which on a free lock means that its launcher has ended.
-// A launcher makes the directory first, and takes the lock a moment later.
+// staleAge is the least age of a job's directory with an ended launcher, if its lock is free.
+// A launcher creates the directory a moment before it takes the lock.
 const staleAge = time.Minute
 
 // dirPrefix is how the names of the directories that server.Listen makes begin.
@@ -78,7 +78,7 @@ func isOwn(st fs.FileInfo) bool {
 	return ok && int(sys.Uid) == os.Geteuid()
 }
 
-// removeStale removes this user's job directories below base whose lock is free.
+// removeStale removes this user's stale job directories below base.
 func removeStale(base string) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local"
 )
 
-// envAct makes this program a rank that does what acts says.
+// envAct makes this program a rank that executes one of acts.
 const envAct = "LAUNCH_TEST_ACT"
 
 var acts = map[string]func() error{
 	"cut":      cut,
 	"elastic":  elastic,
-	"stranger": stranger,
+	"outsider": outsider,
 	"stopped":  stopped,
 	"parts":    parts,
 	"early":    early,
@@ -105,8 +105,8 @@ func shutDownSockets() (n int) {
 	return n
 }
 
-// stranger connects as one that has nothing to do with the job.
-func stranger() error {
+// outsider connects as a process outside of the job.
+func outsider() error {
 	environ := os.Environ()
 	for i, v := range environ {
 		if strings.HasPrefix(v, "FERRY_BOOTSTRAP_LOCAL_TOKEN=") {
@@ -120,8 +120,8 @@ func stranger() error {
 	return nil
 }
 
-// acting is a job of one rank that does what acts says. Its standard input is written to
-// by the test.
+// acting returns a job of one rank that executes one of acts. The test writes to its standard
+// input.
 func acting(t *testing.T, act string) (j Job, notes *[]string, input *os.File) {
 	t.Helper()
 	j = shell(t, 1, "")
@@ -178,8 +178,8 @@ func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNoted(t *testing.T) {
-	j, notes, _ := acting(t, "stranger")
+func TestOutsidersAreNoted(t *testing.T) {
+	j, notes, _ := acting(t, "outsider")
 	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || !strings.Contains((*notes)[0], "wrong token") || stdoutOf(j) != "" {
 		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// newForker returns the thread that starts the ranks. They inherit what it has.
+// newForker returns the thread that starts the ranks, which inherit its attributes.
 func newForker() *fork.Thread {
 	t := fork.New()
 	// A refusal costs speed only.
@@ -17,23 +17,21 @@ func newForker() *fork.Thread {
 	return t
 }
 
-// timerSlack is how late the kernel may wake a rank's thread that sleeps for a
-// time. With the usual 50 us the Go runtime's monitor thread (sysmon) wakes every
-// 70 us for the first milliseconds after each time when the process had nothing to
-// do, and takes the processor from the thread that polls: 20 us each time on a
-// virtual machine, which made the first 10,000 messages half as slow again
+// timerSlack is the timer slack of ranks. With the usual 50 us, the Go runtime's monitor thread (sysmon) wakes every
+// 70 us in the first milliseconds after each idle time, and takes the processor from the polling thread, for 20 us on a
+// virtual machine, which made the first 10,000 messages take half as long again
 // (docs/decisions/hot-path.md). Processes inherit the value from the thread that
-// makes them; a thread can't change it for another without privileges.
+// starts them. A thread cannot set it for another one without privileges.
 const timerSlack = time.Millisecond
 
-// startOn starts cmd on the given processors only; none: on all that this process may
-// use. A child inherits the affinity of the thread that makes it.
-func startOn(t *fork.Thread, cmd *exec.Cmd, places []int) error {
-	if len(places) == 0 {
+// startOn starts cmd on the given processors only, or without any on all of this process. A child inherits the affinity
+// of the starting thread.
+func startOn(t *fork.Thread, cmd *exec.Cmd, processors []int) error {
+	if len(processors) == 0 {
 		return t.Start(cmd)
 	}
 	var before, mask unix.CPUSet
-	for _, cpu := range places {
+	for _, cpu := range processors {
 		mask.Set(cpu)
 	}
 	var err error

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzWaits: any reports of blocked calls have an account, whose cycles consist of ranks that
-// reported.
+// FuzzWaits checks that cycles consist of ranks with reports.
 func FuzzWaits(f *testing.F) {
 	f.Add([]byte(`{"waits":[{"what":"waits in Recv","on":[1]}],"more":2}`), []byte(`{"waits":[{"what":"waits in Send","on":[0,1]}]}`))
 	f.Add([]byte(`{"waits":[{"what":"x","on":[0]}]}`), []byte(`{"waits":[{"on":[-1]}],"more":-1,"queues":"q","stacks":"goroutine 1"}`))

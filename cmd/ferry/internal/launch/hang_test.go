@@ -9,7 +9,7 @@ import (
 
 func TestHang_RanksWaitInCycles_EachIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
-		on   string // Ranks that each rank waits for, by rank; null: no particular one.
+		on   string // Awaited ranks, by rank, or null for any.
 		want []string
 	}{
 		{"[[1],[0]]", []string{"a cycle: rank 0 waits for rank 1, which waits for rank 0"}},

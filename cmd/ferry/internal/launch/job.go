@@ -1,11 +1,10 @@
-// Package launch starts the ranks of one job on this machine and stays with
-// them until the last has ended: it serves their bootstrap, passes signals and
-// output on, ends the job when a rank fails or the time is up, and leaves no
-// process, socket or directory behind. `ferry run` is its command line; the
+// Package launch runs the ranks of one job on this machine. It serves their bootstrap, passes on signals and
+// output, ends the job when a rank fails or the time limit is over, and leaves no
+// process, socket or directory. `ferry run` is its command line; the
 // benchmarks and `ferry explain` use it too.
 //
-// It stands on bootstrap/local/server and knows nothing of messages. It never
-// ends the process itself, and takes no signals that it isn't handed, but for SIGCHLD
+// It uses bootstrap/local/server, and is independent of messages. It never
+// ends the process itself, and handles no signals other than the given ones and SIGCHLD
 // (Job.Sweep).
 package launch
 
@@ -29,19 +28,18 @@ import (
 	"github.com/ferrympi/ferry/internal/limits"
 )
 
-// Grace is how long each step of ending a job may take: long enough to write a
-// file, short enough to wait for.
+// Grace is the time for each step of ending a job. It suffices to write a
+// file.
 const Grace = 2 * time.Second
 
 // DefaultLeaveGrace is Job.LeaveGrace without a value. A process that leaves closes its session first.
 const DefaultLeaveGrace = 10 * time.Second
 
-// dumpGrace is how long ranks have to say what they wait for, before a job whose time is
-// up is ended.
+// dumpGrace is the time for ranks to report their blocked calls, before the end of a job at its time
+// limit.
 const dumpGrace = time.Second
 
-// StatusTimeout is the exit status of a job whose Timeout passed, as timeout(1)
-// has it.
+// StatusTimeout is the exit status after Timeout, as in timeout(1).
 const StatusTimeout = 124
 
 // StatusOutput is the exit status of a job that failed only to write its output.
@@ -52,7 +50,7 @@ type Part struct {
 	Program string   // as Job's
 	Args    []string // without the program's name
 	N       int      // ranks
-	Dir     string   // working directory; empty: this process's
+	Dir     string   // Working directory, or empty for this process's.
 	Env     []string // added to this process's environment
 }
 
@@ -72,12 +70,12 @@ func (p *Part) check() error {
 	return nil
 }
 
-// A Job is what to run. Program and N are needed.
+// A Job describes a job. Program and N are required.
 type Job struct {
 	Program string   // a path, or a name to be found in PATH; Resolve checks it beforehand
 	Args    []string // without the program's name
 	N       int      // ranks of Program
-	Dir     string   // working directory; empty: this process's
+	Dir     string   // Working directory, or empty for this process's.
 	Env     []string // NAME=value, added to this process's environment; later ones win
 	More    []Part   // further programs
 	Psets   []server.Pset
@@ -86,8 +84,8 @@ type Job struct {
 	MaxRanks int
 	// Nodes divides the machine into that many nodes without common memory, as server.Options has it. 0: it is one node.
 	Nodes int
-	// LeaveGrace is the time in which a rank ends that leaves by a change, before it gets
-	// SIGTERM. 0: DefaultLeaveGrace.
+	// LeaveGrace is the time of a rank that leaves by a change until it gets
+	// SIGTERM. With 0 it is DefaultLeaveGrace.
 	LeaveGrace time.Duration
 
 	parts    []Part  // all of them
@@ -102,7 +100,7 @@ type Job struct {
 	// core, unless the environment sets it.
 	Cores int
 
-	// Stdin goes to rank 0; the others read nothing. nil: none.
+	// Stdin is the input of rank 0, or nil. The other ranks have none.
 	Stdin *os.File
 	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
 	Files []*os.File
@@ -123,38 +121,38 @@ type Job struct {
 	// It is created if necessary; files of those names are overwritten.
 	OutputDir string
 
-	// Continue leaves the other ranks alone when one fails: they learn of it and
-	// decide. Without it they have Grace to finish; then they get SIGTERM, and after
-	// another Grace SIGKILL.
+	// Continue lets the other ranks continue when one fails, with a report of the failure.
+	// Otherwise they get SIGTERM after Grace, and SIGKILL after
+	// another Grace.
 	Continue bool
 	// Tolerate is the number of ranks of a job with Continue that may fail without an effect on its
 	// status. Ranks that a change of the job has removed do not count.
 	Tolerate int
-	// LossGrace is how long a rank may go on that has lost its connection with this
-	// process, before it counts as one that failed: the ranks' bootstrap.timeout, after
-	// which it has given up the others. 0: bootstrap.DefaultTimeout.
+	// LossGrace is the time until a rank without a connection to this process counts as failed. It is the
+	// ranks' bootstrap.timeout, after which the rank has disconnected from the others. With 0 it is
+	// bootstrap.DefaultTimeout.
 	LossGrace time.Duration
 	// ProcessTimeout is the ranks' bootstrap.process_timeout. A rank that is reported dead and still
 	// runs after LossGrace ends the job, or is killed with Continue. 0: none is.
 	ProcessTimeout time.Duration
 
-	// Sweep leaves no process of the job at its end, wherever ranks have put it: this
-	// process becomes the parent of all that theirs leave behind, for good, and kills them.
-	// Children that it has already are spared. Without Sweep only the ranks' process
+	// Sweep kills all remaining descendants of ranks at the end, in any session or process group. This
+	// process permanently becomes the parent of orphans. Its earlier children are excluded.
+	// Without Sweep, only the ranks' process
 	// groups end with them.
 	Sweep bool
 
 	// Control lets commands of the user see the job and change it (package control).
 	Control bool
 
-	Timeout time.Duration    // 0: none; when it is over the ranks say what they wait for
-	Stacks  bool             // and show their goroutines, too
-	Signals <-chan os.Signal // passed on to the ranks; nil: none. See supervise.go
+	Timeout time.Duration    // Time limit, or 0. At its end, ranks report their blocked calls.
+	Stacks  bool             // These reports have the goroutines, too.
+	Signals <-chan os.Signal // Signals for the ranks, or nil. See supervise.
 	// Note gets messages for the user, one line each, such as which rank failed and how.
 	// It is called by one goroutine at a time, and may block. Nil discards messages.
 	Note func(string)
-	// Cleanup is called once, when no process of the job is left, to remove what
-	// those that were killed could not; namespace is the job's. nil: nothing.
+	// Cleanup is called once, after the end of all processes of the job, to remove resources of
+	// killed ones. namespace is the job's. It may be nil.
 	Cleanup func(namespace string)
 }
 
@@ -199,7 +197,7 @@ func (r *reports) add(report Report) {
 	}
 }
 
-// Report is what a rank handed in by bootstrap.Reporter.
+// Report is a report of a rank by bootstrap.Reporter.
 type Report struct {
 	Rank int
 	Name string
@@ -214,8 +212,8 @@ type Result struct {
 	// the output has closed it, and StatusOutput if output could not be written and no
 	// rank failed before.
 	Status   int
-	Failures []Failure // the cause first: see blame.go
-	Reports  []Report  // in the order in which they came
+	Failures []Failure // The first failed rank comes first, see blame.go.
+	Reports  []Report  // In the order of arrival.
 	// Bindings has the processors that each rank was bound to, nil for a rank that was not
 	// started. It is nil if ranks were not bound.
 	Bindings [][]int
@@ -226,8 +224,8 @@ type Result struct {
 	Trace      Trace
 }
 
-// What a job takes, by measurement: with less a launcher that was short of threads or
-// address space was ended by the Go runtime in one of two runs, or more often.
+// Measured needs of a job. With fewer threads or less address space, the Go runtime ended a launcher in at least one of
+// two runs.
 const (
 	threads     = 4 // of the launcher
 	rankThreads = 6 // of a rank that is a program of ferry's
@@ -242,7 +240,7 @@ var (
 
 // Resolve returns the absolute path of program, which is a path or a name in
 // PATH, or ErrNotFound or ErrNotExecutable. A relative path starts at this
-// process's working directory, whatever the job's is.
+// process's working directory, and not at the job's.
 func Resolve(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	switch {
@@ -263,10 +261,9 @@ func Resolve(program string) (string, error) {
 // most is the largest number of ranks at a time.
 func (j *Job) most() int { return max(j.size, j.MaxRanks) }
 
-// Run runs the job and returns when no process of it is left. An error means
-// that the job could not be started (ErrConfig: it makes no sense, and nothing
-// has started), or was given up because ctx ended; all its processes are gone
-// then too. A job that ran and failed is a Result.
+// Run runs the job and returns after the end of all its processes. An error means
+// that the job could not start (ErrConfig for an invalid job, before any process starts), or that ctx
+// ended. A failed job is a Result.
 func (j Job) Run(ctx context.Context) (Result, error) {
 	begin := cpu.Monotonic()
 	j.parts = append([]Part{{j.Program, j.Args, j.N, j.Dir, j.Env}}, j.More...)
@@ -311,7 +308,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 			if name == waitsReport {
 				select {
 				case waits <- Report{rank, name, body}:
-				default: // nobody has asked that often
+				default: // There are not that many requests.
 				}
 				return
 			}
@@ -340,7 +337,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 		j.Cleanup(srv.Namespace())
 	}
 	closeControl()
-	_ = srv.Close() // what it leaves behind is removed as that of a launcher that was killed
+	_ = srv.Close() // A later launcher removes its remaining files, as after a kill.
 	for len(serverLog) > 0 && !res.OutputLost {
 		j.Note(<-serverLog)
 	}
@@ -351,9 +348,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	return res, runErr
 }
 
-// Trace says when the launcher did what, on CLOCK_MONOTONIC, which ranks read
-// too. It is part of every Result: reading the clock a few times for each rank
-// costs nothing beside making a process.
+// Trace has the times of the launcher's steps on CLOCK_MONOTONIC, which ranks use
+// too. It is part of every Result, because a few readings of the clock per rank
+// are cheap beside the start of a process.
 type Trace struct {
 	Begin   time.Duration // Run was called
 	Serving time.Duration // ranks could connect from now on
@@ -362,9 +359,9 @@ type Trace struct {
 	Done    time.Duration // everything was tidied up
 }
 
-// RankTrace is about one rank. That a process starts is seen from outside: what
-// the kernel tells a process itself (/proc/self/stat) has a resolution of 10 ms,
-// more than all of what is traced here may take.
+// RankTrace has the times of one rank, as seen by the launcher. The start time in /proc/self/stat has a resolution of
+// 10 ms, more than all traced steps
+// together.
 type RankTrace struct {
 	Rank    int
 	Fork    time.Duration // its process was asked for

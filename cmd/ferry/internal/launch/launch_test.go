@@ -208,7 +208,7 @@ func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
 	}
 }
 
-// pieces counts what is written.
+// pieces counts writes.
 type pieces struct{ sum, largest int }
 
 func (p *pieces) Write(b []byte) (int, error) {
@@ -216,9 +216,8 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestLinesAreWholeWhereOutputIsNoTerminal: each line is written in two pieces, which ranks
-// that have the file itself would mix.
-func TestLinesAreWholeWhereOutputIsNoTerminal(t *testing.T) {
+// Each line is written in two pieces, which ranks with the file itself would mix.
+func TestOutput_NotTerminal_LinesAreWhole(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -242,8 +241,7 @@ func TestLinesAreWholeWhereOutputIsNoTerminal(t *testing.T) {
 	}
 }
 
-// TestNoByteOfTheOutputChanges: it may be no text.
-func TestNoByteOfTheOutputChanges(t *testing.T) {
+func TestOutput_BinaryData_IsUnchanged(t *testing.T) {
 	j := shell(t, 1, `printf 'a\n\000\377\r\n\nno end'`)
 	run(t, j)
 	if want := "a\n\x00\xff\r\n\nno end"; stdoutOf(j) != want {
@@ -303,8 +301,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestInterruptWhileRanksStart: a user who has asked for too many ranks need not wait for them.
-func TestInterruptWhileRanksStart(t *testing.T) {
+// The user need not wait for the start of all ranks.
+func TestRun_InterruptDuringStart_Ends(t *testing.T) {
 	j := shell(t, 500, `echo started; exec sleep 100`)
 	out := &counter{want: 1, word: "started", reached: make(chan struct{})}
 	j.Stdout = out
@@ -419,9 +417,9 @@ func TestEnoughCores_TooFew_ErrorHasTheRemedy(t *testing.T) {
 	}
 }
 
-// TestMonitorThreadOfARankMayBeLate: without the timer slack the Go runtime's
-// monitor interrupts a rank that polls.
-func TestMonitorThreadOfARankMayBeLate(t *testing.T) {
+// Without the timer slack, the Go runtime's
+// monitor interrupts a polling rank.
+func TestRun_TimerSlackOfRanks(t *testing.T) {
 	j := shell(t, 2, "cat /proc/self/timerslack_ns")
 	run(t, j)
 	want := fmt.Sprintf("%d\n", timerSlack.Nanoseconds())

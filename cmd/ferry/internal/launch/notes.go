@@ -2,9 +2,9 @@ package launch
 
 import "sync"
 
-// A notifier calls back on a goroutine of its own, in the order of the calls to add. The
-// supervisor uses it for Job.Note and for writes to standard error, which may block as long
-// as nobody reads them.
+// A notifier calls functions on a separate goroutine, in the order of the calls to add. The
+// supervisor uses it for Job.Note and for writes to standard error, which may block until they are
+// read.
 type notifier struct {
 	done chan struct{} // Closed when all is delivered after close.
 

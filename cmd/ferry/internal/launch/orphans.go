@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Orphans are processes that ranks leave behind in process groups and sessions of their own.
-// The kernel makes this process the parent of all descendants whose parent has ended
-// (PR_SET_CHILD_SUBREAPER). Orphans may run as long as the job does. They are reaped when
+// Orphans are descendants of ranks in other process groups and sessions, after the end of their parents.
+// The kernel makes this process their parent
+// (PR_SET_CHILD_SUBREAPER). Orphans may run while the job runs. They are reaped when
 // they end, so that a long job does not fill the process table, and killed at its end.
 
-// reapDelay is the delay between the end of a child and the search for zombies: one search
-// serves many orphans, and ranks, whose ends send the same signal.
+// reapDelay is the delay between the end of a child and the search for zombies, so that one search
+// serves many orphans and ranks.
 const reapDelay = 100 * time.Millisecond
 
 // sweepStep is the interval between the searches of a sweep.
 const sweepStep = time.Millisecond
 
-// adopt makes this process the parent of the job's orphans. It returns the present children,
-// which are not the job's: a shell may have started them before it executed this program.
+// adopt makes this process the parent of the job's orphans. It returns the present children, which are
+// not the job's. A shell may have started them before it executed this program.
 func adopt() (others []int, err error) {
 	// The kernel's list may be incomplete if a child ends meanwhile, and a child that is not
 	// in others will be killed. The scan of all processes is complete, but slower.

@@ -29,9 +29,8 @@ func pids(t *testing.T, j Job) (all []int) {
 	return all
 }
 
-// TestNothingThatRanksHaveStartedIsLeft: neither in a session of its own, nor two forks
-// away, nor a whole tree of which each kill frees the next.
-func TestNothingThatRanksHaveStartedIsLeft(t *testing.T) {
+// Descendants may be in another session, two forks away, or a tree in which each kill orphans the next process.
+func TestSweep_KillsAllDescendants(t *testing.T) {
 	other := exec.Command("sleep", "1000") // of the launcher, but not of the job
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
@@ -66,8 +65,8 @@ func TestNothingThatRanksHaveStartedIsLeft(t *testing.T) {
 	}
 }
 
-// TestOrphansThatEndAreReapedWhileTheJobRuns: a rank may leave thousands in a long job.
-func TestOrphansThatEndAreReapedWhileTheJobRuns(t *testing.T) {
+// A long job may have thousands of them.
+func TestSweep_EndedOrphans_AreReapedDuringJob(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -98,7 +97,7 @@ func TestOrphansThatEndAreReapedWhileTheJobRuns(t *testing.T) {
 }
 
 func TestChildrenAreFoundWithoutTheKernelsList(t *testing.T) {
-	for !childless() { // what other tests' ranks have left, if this process is their parent
+	for !childless() { // Other tests may have left children.
 		reap(nil)
 	}
 	cmd := exec.Command("cat")

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainGrace is how long an empty pipe is kept after all ranks have ended: a descendant
-// that left its rank's process group may hold it open.
+// drainGrace is the time that an empty pipe stays open after the end of all ranks. A descendant
+// outside of its rank's process group may hold it open.
 const drainGrace = time.Second
 
-// ptyCapacity bounds the bytes that the kernel keeps of a pseudo-terminal's output: its
-// buffers and that of the line discipline.
+// ptyCapacity bounds the output of a pseudo-terminal in buffers of the kernel.
 const ptyCapacity = 128 << 10
 
 // An outlet copies the output of a rank from the launcher's end of a pipe or
@@ -53,9 +52,9 @@ func (o *outlet) drain() {
 	_ = o.file.SetReadDeadline(time.Now().Add(drainGrace))
 }
 
-// copyRest copies the bytes that are in the pipe, and does not wait for more. These include
-// all that the rank wrote, however long the sink blocked before. The size of the pipe bounds
-// them, also if a descendant goes on writing.
+// copyRest copies the bytes that are in the pipe, without waiting for more. They include
+// the whole output of the rank. The size of the pipe bounds
+// them, also if a descendant continues to write.
 func (o *outlet) copyRest(buf []byte) {
 	_ = o.file.SetReadDeadline(time.Time{}) // An expired deadline would fail the reads.
 	conn, err := o.file.SyscallConn()

@@ -24,8 +24,8 @@ import (
 // shared by ranks, and may block as long as its reader pauses; then its outlets block, and
 // the ranks block in their writes. The supervisor waits for outlets, and never writes.
 
-// MaxLine is the longest line that passes through the launcher in one piece, in
-// bytes. Memory per rank is bounded by it, whatever the rank writes.
+// MaxLine is the length in bytes of the longest line that the launcher writes at once. It bounds
+// the memory per rank.
 const MaxLine = 64 << 10
 
 // A sink is a destination of output, shared by the streams that lead to it.
@@ -96,7 +96,7 @@ func closeDuplicate(f *os.File) error {
 	_, err := ioctl(f, func(fd int) (int, error) {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return 0, nil // No descriptor is free: the check is skipped.
+			return 0, nil // The check is skipped without a free descriptor.
 		}
 		return 0, unix.Close(dup)
 	})
@@ -109,7 +109,7 @@ func closeDuplicate(f *os.File) error {
 // A stream turns the output of a rank into writes to a sink. It belongs to one outlet.
 type stream struct {
 	sink   *sink
-	prefix string // Of each line; empty: no byte is added.
+	prefix string // Prefix of each line, or empty.
 	// holdsLines withholds the last part of a line until its end, because another rank
 	// writes to the sink as well, or because the sink is not a file.
 	holdsLines bool
@@ -118,7 +118,7 @@ type stream struct {
 	line []byte // The prefix and the bytes that are not written yet.
 }
 
-// add takes output of the rank. It never fails: a rank may continue when its output is lost.
+// add takes output of the rank. It never fails, because a rank may continue when its output is lost.
 func (s *stream) add(b []byte) {
 	if len(b) > 0 {
 		s.sink.lastWriter.Store(s.tail)
@@ -178,7 +178,7 @@ func (s *stream) flush() {
 	s.line = s.line[:0]
 }
 
-// openSinks makes the sinks of Stdout and Stderr: one if both are the same file, so that lines
+// openSinks opens the sinks of Stdout and Stderr. There is one sink if both are the same file, so that lines
 // of both do not mix.
 func (s *supervisor) openSinks() {
 	s.stdout = &sink{w: s.job.Stdout, onError: s.reportOutputError}
@@ -216,8 +216,8 @@ func (s *supervisor) isInherited(k *sink) bool {
 	return s.job.OutputDir == "" && !s.job.Tag && isDevice(k.w)
 }
 
-// sharesStream reports whether both streams of a rank, which lead to one sink, share a pipe or
-// pseudo-terminal: the order of the rank's writes is kept, but the tail has both.
+// sharesStream reports whether both streams of a rank with one sink share a pipe or
+// pseudo-terminal. Then the order of the rank's writes is kept, and the tail has lines of both.
 func (s *supervisor) sharesStream(r *rank, k *sink) bool {
 	if s.isInherited(k) {
 		f := k.w.(*os.File)
@@ -229,7 +229,7 @@ func (s *supervisor) sharesStream(r *rank, k *sink) bool {
 // isExclusive reports whether no other rank writes to a sink.
 func (s *supervisor) isExclusive(r *rank, k *sink) bool { return k == r.ownSink || s.job.most() == 1 }
 
-// connectStream returns what a rank writes to for its output to reach a sink. A tail receives
+// connectStream returns the writer of a rank's output to a sink. last receives
 // a copy, if it is not nil.
 func (s *supervisor) connectStream(r *rank, k *sink, last *tail) (io.Writer, error) {
 	switch {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gate is a writer whose reader pauses until it is opened.
+// gate is a writer that blocks until it is opened.
 type gate struct {
 	buffer
 	isOpen chan struct{}
@@ -35,7 +35,7 @@ func TestOutput_ReaderPausesAfterTheJob_EverythingArrives(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const lines = 2000 // They fit into a pipe: the ranks end while nobody reads.
+		const lines = 2000 // They fit into a pipe, so that the ranks end without a reader.
 		j := shell(t, 2, fmt.Sprintf("exec 9>%s$FERRY_BOOTSTRAP_LOCAL_RANK; seq %d", fifo, lines))
 		out := &gate{isOpen: make(chan struct{})}
 		j.Stdout, j.Tag = out, tag
@@ -156,7 +156,7 @@ func TestOutput_RankFailsBeforeTheWrite_StatusIsTheRanks(t *testing.T) {
 	}
 }
 
-// unread returns the write end of a pipe that nobody reads. release unblocks its writers.
+// unread returns the write end of a pipe without a reader. release unblocks its writers.
 func unread(t *testing.T) (w *os.File, release func()) {
 	t.Helper()
 	var fds [2]int
@@ -170,7 +170,7 @@ func unread(t *testing.T) (w *os.File, release func()) {
 	}
 }
 
-func TestOutput_NobodyReads_JobEnds(t *testing.T) {
+func TestOutput_WithoutReader_JobEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout time.Duration
 		signals []os.Signal

@@ -59,7 +59,7 @@ func TestProgram_MissingInterpreter_IsNamed(t *testing.T) {
 	}
 }
 
-// loaderless returns a binary of this machine whose loader is missing.
+// loaderless returns a binary for this machine without its loader.
 func loaderless(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("/bin/true")

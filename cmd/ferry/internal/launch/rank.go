@@ -24,7 +24,7 @@ type rank struct {
 	hasEnded  bool  // The supervisor has received the end of the process.
 	isSilent  bool  // It was reported dead because it answered no queries.
 	trace     int   // Index in Trace.Ranks.
-	binding   []int // Processors; none: all.
+	binding   []int // Processors, or empty for all.
 	drainOnce sync.Once
 
 	mu sync.Mutex
@@ -38,7 +38,7 @@ func (r *rank) signal(sig syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isRunning {
-		// The only failure is a group whose last process is a zombie: it has ended.
+		// It fails only for a group with a zombie as its last process.
 		_ = syscall.Kill(-r.cmd.Process.Pid, sig)
 	}
 }

@@ -52,12 +52,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	return nil
 }
 
-// startOne starts a rank of a part on the given processors; none: on all.
+// startOne starts a rank of a part on the given processors, or without any on all.
 func (s *supervisor) startOne(n, index int, binding []int) (err error) {
 	part := s.job.parts[index]
 	r := &rank{n: n, isRunning: true, binding: binding, trace: len(s.result.Trace.Ranks), cmd: exec.Command(part.Program, part.Args...)}
 	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
-	// The last of equal names wins: a job inside a job gets its own identity.
+	// The last of equal names wins, so that a job inside a job gets its own identity.
 	r.cmd.Env = slices.Concat(processors(binding), inherited(part.Dir), part.Env, s.srv.Environ(n))
 	if err = s.connectOutput(r); err == nil {
 		err = s.connectInput(r)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundPoll is the interval at which a launcher in the background checks whether it is
-// in the foreground again.
+// backgroundPoll is the interval of checks for the foreground, for a launcher in the
+// background.
 const backgroundPoll = 200 * time.Millisecond
 
 // A terminalReader copies a terminal's input to a rank. Ranks are outside the terminal's
@@ -58,7 +58,7 @@ func (t *terminalReader) abort() {
 func (t *terminalReader) run() {
 	defer t.stop.Close()
 	defer t.to.Close()
-	runtime.LockOSThread() // Never unlocked: the thread ends with its signal mask.
+	runtime.LockOSThread() // Never unlocked, so that the thread ends with its signal mask.
 	var mask unix.Sigset_t
 	mask.Val[(unix.SIGTTIN-1)/64] |= 1 << ((unix.SIGTTIN - 1) % 64)
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &mask, nil); err != nil {

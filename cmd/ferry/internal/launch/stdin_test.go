@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startReader returns a reader of a new pseudo-terminal, which runs, and what it copies.
+// startReader returns a running reader of a new pseudo-terminal, and its output.
 func startReader(t *testing.T) (r *terminalReader, far *os.File, copied *bufio.Reader, done chan struct{}) {
 	t.Helper()
 	real, err := os.Open(os.DevNull) // Has no size.
@@ -41,7 +41,7 @@ func startReader(t *testing.T) (r *terminalReader, far *os.File, copied *bufio.R
 
 func TestTerminalReader_PollIsInterrupted_StillEnds(t *testing.T) {
 	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGWINCH) // A signal without a handler interrupts nothing.
+	signal.Notify(caught, syscall.SIGWINCH) // Only a signal with a handler interrupts calls.
 	defer signal.Stop(caught)
 	r, far, copied, done := startReader(t)
 	if _, err := far.WriteString("typed\n"); err != nil {

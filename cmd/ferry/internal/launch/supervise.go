@@ -43,11 +43,11 @@ type supervisor struct {
 	done  chan struct{} // Closed at the end of supervise.
 
 	events
-	hang       hang        // The account of events.waits.
-	overdue    chan *rank  // Ranks still running LossGrace after a disconnect.
-	partOf     map[int]int // Part of each rank that is not of the first part.
-	departures departures
-	finished   *server.Queue[*rank] // Ranks that left by a change, and whose output is written.
+	hang     hang        // The account of events.waits.
+	overdue  chan *rank  // Ranks still running LossGrace after a disconnect.
+	partOf   map[int]int // Part of each rank that is not of the first part.
+	leaving  leavingRanks
+	finished *server.Queue[*rank] // Ranks that left by a change, with written output.
 
 	stdout, stderr *sink
 	startErr       error
@@ -94,12 +94,12 @@ type end struct {
 
 // supervise starts the ranks, and returns when all have ended and their output is written.
 //
-// Signals: USR2 asks every rank for its blocked calls; TSTP stops the ranks and
-// this process, and CONT resumes them; others go to every rank's process group. The second
-// INT or TERM kills the job, because ranks may ignore both.
+// SIGUSR2 requests the blocked calls of all ranks. SIGTSTP stops the ranks and
+// this process, and SIGCONT resumes them. Other signals go to every rank's process group. The second
+// SIGINT or SIGTERM kills the job, because ranks may ignore both.
 //
-// The reader of the output may pause for any time, unless the job is cut short by such a
-// signal, the time limit or ctx. Then the reader has Grace; the second signal ends the wait.
+// The reader of the output may pause for any time, unless such a
+// signal, the time limit or ctx ends the job. Then the reader has Grace; the second signal ends the wait.
 func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Result, error) {
 	s := &supervisor{
 		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), events: from, done: make(chan struct{}),
@@ -107,9 +107,9 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 		partOf: map[int]int{}, finished: server.NewQueue[*rank](), stageEnd: time.NewTimer(Grace), startedAt: time.Now(), blamed: -1,
 	}
 	defer close(s.done)
-	s.departures.timer = time.NewTimer(Grace)
-	s.departures.timer.Stop()
-	defer s.departures.timer.Stop()
+	s.leaving.timer = time.NewTimer(Grace)
+	s.leaving.timer.Stop()
+	defer s.leaving.timer.Stop()
 	s.stageEnd.Stop()
 	defer s.stageEnd.Stop()
 	defer s.fork.Close()
@@ -169,8 +169,8 @@ func (s *supervisor) loop(ctx context.Context) {
 			for _, o := range s.orders.Take() {
 				s.carryOut(o)
 			}
-		case <-s.departures.timer.C:
-			s.endDepartures()
+		case <-s.leaving.timer.C:
+			s.endLeaving()
 		case <-s.finished.Ready():
 			for _, r := range s.finished.Take() {
 				delete(s.ranks, r.n) // An order may name its part later.
@@ -379,7 +379,7 @@ func (s *supervisor) recordEnd(e end) {
 	} else {
 		s.srv.ProcExited(e.rank.n, "")
 	}
-	wasSignaled := s.departures.remove(e.rank)
+	wasSignaled := s.leaving.remove(e.rank)
 	switch {
 	case isExcused:
 		s.excuse(e.rank)
@@ -453,7 +453,7 @@ func (s *supervisor) signal(sig os.Signal) {
 		if s.stageEnd.Stop() { // It ran on while the job was stopped.
 			s.stageEnd.Reset(Grace)
 		}
-		s.departures.restart()
+		s.leaving.restart()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
 		if s.interrupts++; s.interrupts > 1 {
@@ -490,7 +490,7 @@ func (s *supervisor) timeOut() {
 	s.askAll()
 }
 
-// advance enters the next stage when one is over.
+// advance enters the next stage at the end of one.
 func (s *supervisor) advance() {
 	switch s.stage {
 	case failing:
