@@ -439,7 +439,7 @@ func TestSettings_FollowVersionOfPeer(t *testing.T) {
 }
 
 // Without the flag, a way would be measured as another one.
-func TestEachWayOfAContestIsForced(t *testing.T) {
+func TestProtocolRows_ForceEachValue(t *testing.T) {
 	o := &options{ferry: "ferry"}
 	rows := map[string]bool{}
 	for _, x := range protocolRows() {

@@ -88,8 +88,8 @@ func Standard() *framework.Registry {
 	}
 }
 
-// A plugin stands in the registry as what is compiled in does.
-func TestPluginsOfTheManifestReachTheCode(t *testing.T) {
+// Plugins are in the registry like compiled components.
+func TestFile_PluginsOfManifest_AreInCode(t *testing.T) {
 	text := "version: 1\nstandard: true\nplugins: [{kind: btl, name: acme, command: [/opt/acme, -v], sha256: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, priority: 5, env: [ACME]}]\nselect: {btl: [self, acme]}\n"
 	got, err := File("my/components.yaml", []byte(text), components.Standard(), Package{Name: "main", Func: "Registry"})
 	if err != nil {
@@ -105,8 +105,8 @@ func TestPluginsOfTheManifestReachTheCode(t *testing.T) {
 	}
 }
 
-// A stranger's module adds to ferry's components, and may be called anything.
-func TestStrangersManifestBeginsWithTheStandardComponents(t *testing.T) {
+// Modules of users may have any name.
+func TestFile_StandardManifest_BeginsWithStandardComponents(t *testing.T) {
 	text := "version: 1\nstandard: true\ncomponents: [{kind: btl, name: acme, import: acme/btl, priority: 5}]\nselect: {btl: [self, acme]}\n"
 	got, err := File("my/components.yaml", []byte(text), components.Standard(), Package{Name: "main", Func: "Registry"})
 	if err != nil {

@@ -80,9 +80,9 @@ func report(ctx context.Context, sparse, world cost) (err error) {
 	fmt.Printf("%d processes, %d in ROOTS\n", all.Size(), roots.Size)
 	fmt.Printf("%-34s  SHARED and ROOTS  WORLD\n", "")
 	rows := []struct {
-		name string
-		of   func(cost) int64
-		over func([]int64) int64
+		name   string
+		of     func(cost) int64
+		reduce func([]int64) int64
 	}{
 		{"open paths, all processes", func(c cost) int64 { return c.Paths }, total},
 		{"open paths, most of a process", func(c cost) int64 { return c.Paths }, slices.Max[[]int64]},
@@ -96,8 +96,8 @@ func report(ctx context.Context, sparse, world cost) (err error) {
 				columns[i] = append(columns[i], row.of(c[i]))
 			}
 		}
-		fmt.Printf("%-34s  %16d  %5d\n", row.name, row.over(columns[0]), row.over(columns[1]))
-		if i == 0 && row.over(columns[0]) < row.over(columns[1]) {
+		fmt.Printf("%-34s  %16d  %5d\n", row.name, row.reduce(columns[0]), row.reduce(columns[1]))
+		if i == 0 && row.reduce(columns[0]) < row.reduce(columns[1]) {
 			result += ", and SHARED and ROOTS have fewer open paths"
 		}
 	}

@@ -131,7 +131,7 @@ func verdict(w io.Writer, ranks int, r result) error {
 	case !(r.alone <= tolerance):
 		return fmt.Errorf("check failed: a weight differs by %.1e from that of one rank alone", r.alone)
 	case !(r.after < r.before):
-		return fmt.Errorf("check failed: the loss was %g and is %g: nothing was learnt", r.before, r.after)
+		return fmt.Errorf("check failed: the loss was %g and is %g: the loss did not fall", r.before, r.after)
 	}
 	_, err := fmt.Fprintf(w, "ok: training on %d ranks agrees with one rank alone (largest difference %.1e)\n", ranks, r.alone)
 	return err

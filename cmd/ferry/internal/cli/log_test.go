@@ -53,7 +53,7 @@ func TestLog_UnknownProcessConnects_IsLogged(t *testing.T) {
 	for {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
-			_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: nobody\r\n\r\n" + strings.Repeat("x", 200))) // it may be cut off
+			_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n" + strings.Repeat("x", 200))) // it may be cut off
 			c.Close()
 		}
 		select {

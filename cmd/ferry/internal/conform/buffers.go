@@ -24,7 +24,7 @@ func (e *env) persistent() {
 			s := need(start(out, e.right, 6))(e)
 			r := need(c.RecvInit(in, e.left, 6))(e)
 			for i := range 20 {
-				copy(out, pattern(n, c.Rank(), i)) // what it holds at the start is sent
+				copy(out, pattern(n, c.Rank(), i)) // The data at the start is sent.
 				e.Check(r.Start(), s.Start())
 				e.Is("start of an active one", r.Start(), mpi.ErrPending)
 				e.status("receive", e.left, 6, n)(r.Wait(e.ctx))

@@ -7,13 +7,13 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// env is what a case works with in this rank. A step that fails ends the case here.
+// env is the environment of a case in this rank. A failed step ends the case here.
 type env struct {
 	*kittest.T
 	ctx         context.Context
 	session     *mpi.Session
 	c           *mpi.Comm
-	left, right int    // neighbours in a ring of all ranks; a single one is its own neighbour
+	left, right int    // neighbors in a ring of all ranks; a single one is its own neighbor
 	name        string // Of the case.
 	stage       int    // Of an added process; see role. 0 in the first processes.
 	die         func() // Ends this process at once.
@@ -68,12 +68,12 @@ func (e *env) status(what string, source, tag, n int) func(mpi.Status, error) {
 	}
 }
 
-// none checks the status of what concerns no message.
+// none checks the status of an operation without a message.
 func (e *env) none(what string) func(mpi.Status, error) {
 	return e.status(what, mpi.AnySource, mpi.AnyTag, 0)
 }
 
-// null checks the status of what concerns ProcNull.
+// null checks the status of an operation with ProcNull.
 func (e *env) null(what string) func(mpi.Status, error) {
 	return e.status(what, mpi.ProcNull, mpi.AnyTag, 0)
 }
@@ -88,16 +88,16 @@ func (e *env) isend(c *mpi.Comm, b []byte, dst, tag int) mpi.Request {
 
 func (e *env) irecv(b []byte, src, tag int) mpi.Request { return need(e.c.Irecv(b, src, tag))(e) }
 
-// wait waits for a send, or whatever else needs no status.
+// wait waits for a send, or another operation without a checked status.
 func (e *env) wait(r mpi.Request) { need(r.Wait(e.ctx))(e) }
 
-// got waits for a receive into in of what was sent from the left with tag.
+// got waits for a receive into in, and compares it with sent, from the left with tag.
 func (e *env) got(r mpi.Request, tag int, in, sent []byte) {
 	e.status("receive", e.left, tag, len(sent))(r.Wait(e.ctx))
 	e.Same("receive", in, sent)
 }
 
-// recv receives by src and tag what was sent from the left with the tag with.
+// recv receives by src and tag, and compares the message with sent, from the left with the tag with.
 func (e *env) recv(c *mpi.Comm, src, tag, with int, sent []byte) {
 	in := make([]byte, len(sent))
 	e.status("receive", e.left, with, len(sent))(c.Recv(e.ctx, in, src, tag))
@@ -108,7 +108,7 @@ func (e *env) barrier() { e.Check(mpi.Barrier(e.ctx, e.c)) }
 
 func (e *env) dup() *mpi.Comm { return need(e.c.Dup(e.ctx))(e) }
 
-// allgather has all ranks know every rank's number.
+// allgather returns the numbers of all ranks.
 func (e *env) allgather(c *mpi.Comm, mine int64) []int64 {
 	all := make([]int64, c.Size())
 	all[c.Rank()] = mine

@@ -30,8 +30,8 @@ func collectiveCases() []Case {
 	}
 }
 
-// both does an operation in its blocking and its nonblocking form, and compares what
-// each has made of fresh memory.
+// both performs an operation in its blocking and its nonblocking form, and compares each result in
+// fresh memory with want.
 func both[T comparable](e *env, what string, fresh func() []T, want []T, blocking func([]T) error, start func([]T) (mpi.Request, error)) {
 	got := fresh()
 	e.Check(blocking(got))
@@ -42,7 +42,7 @@ func both[T comparable](e *env, what string, fresh func() []T, want []T, blockin
 	e.must(slices.Equal(got, want), "i%s: %v, want %v", what, got, want)
 }
 
-// num is element i of what one rank has for another.
+// num returns element i of the data from one rank for another.
 func num(from, to, i int) int { return from*1000 + to*10 + i }
 
 func nums(from, to, n int) []int {
@@ -151,7 +151,7 @@ func (e *env) scatter() {
 				return mpi.Iscatterv(e.c, unequal, v.counts, v.displs, b, root)
 			})
 		recv, want := unset(2), nums(root, me, 2)
-		if me == root { // in place: its block stays where it is
+		if me == root { // In place, its block does not move.
 			recv, want = nil, nil
 		}
 		e.Check(mpi.Scatter(e.ctx, e.c, equal, recv, root))
@@ -211,7 +211,7 @@ func (e *env) alltoall() {
 		})
 }
 
-// noElements: operations on nothing are operations all the same.
+// noElements checks operations without elements.
 func (e *env) noElements() {
 	me, n := e.ranks()
 	var none []int
@@ -227,7 +227,7 @@ func (e *env) noElements() {
 	e.must(got[0] == -1, "rank %d: allgather of nothing has written %d", me, got[0])
 }
 
-// wrongArguments: the caller hears at once, and the communicator works on.
+// wrongArguments checks that the caller gets the error at once, and that the communicator stays usable.
 func (e *env) wrongArguments() {
 	_, n := e.ranks()
 	buf, sum := make([]int, n), mpi.Sum[int]()

@@ -86,7 +86,7 @@ func run(cmd *cobra.Command, cases []Case, goroutines int, onStreams bool) error
 	default:
 		err = Run(cmd.Context(), session, world, cases, Limit, p.print)
 	}
-	if err == nil { // else to close may take as long as what has failed
+	if err == nil { // After a failure, the close may block as long.
 		err = errors.Join(world.Close(), session.Close())
 	}
 	if p.failed > 0 && (err == nil || errors.Is(err, mpi.ErrPending)) { // A case that failed has left requests or communicators.

@@ -8,7 +8,7 @@ import (
 
 func communicatorCases() []Case {
 	return []Case{
-		of("communicator/dup waits for nobody's messages", "7.4.2", 2, (*env).dupFirst),
+		of("communicator/dup waits for no messages", "7.4.2", 2, (*env).dupFirst),
 		of("communicator/idup", "7.4.2", 1, (*env).idup),
 		of("communicator/split by colour and key", "7.4.2", 1, (*env).split),
 		of("communicator/split by node", "7.4.2", 1, (*env).splitShared),
@@ -66,11 +66,11 @@ func (e *env) split() {
 	}
 	e.in("members", d.Group(), c.Group(), want...)
 	e.works(d)
-	// Equal keys keep the order of the ranks, whatever the colour's size.
+	// Equal keys keep the order of the ranks, with any color.
 	d = need(c.Split(e.ctx, 1<<30, 5))(e)
 	e.must(d.Rank() == me && d.Size() == n, "rank %d of %d", d.Rank(), d.Size())
 	e.works(d)
-	// Who wants none gets none, and the others their own.
+	// Undefined gives no communicator, and does not affect the others.
 	color := 3
 	if me == n-1 {
 		color = mpi.Undefined
@@ -116,14 +116,14 @@ func (e *env) create() {
 		e.must(d.Rank() == ends.Rank() && d.Group().Compare(ends) == mpi.Identical, "rank %d of %v", d.Rank(), d.Group().Members())
 		e.works(d)
 	}
-	// Groups that have nothing in common, in one call.
+	// Disjoint groups in one call.
 	mine := need(c.Group().RangeIncl([]mpi.Range{{First: c.Rank() % 2, Last: c.Size() - 1, Stride: 2}}))(e)
 	d = need(c.Create(e.ctx, mine))(e)
 	e.must(d.Size() == mine.Size(), "%d members", d.Size())
 	e.works(d)
 }
 
-// createGroup: pairs of neighbours, at the same time, while others do nothing.
+// createGroup checks concurrent calls of pairs of neighbors, without a call of the others.
 func (e *env) createGroup() {
 	c := e.c
 	members := []int{c.Rank()&^1 + 1, c.Rank() &^ 1}
@@ -164,8 +164,8 @@ func (e *env) compare() {
 	e.works(alone)
 }
 
-// contexts: the same ranks and tags on many communicators, received in another
-// order than sent.
+// contexts sends with equal ranks and tags on many communicators, and receives in another
+// order.
 func (e *env) contexts() {
 	all := []*mpi.Comm{e.c}
 	for range 20 {
@@ -186,8 +186,8 @@ func (e *env) contexts() {
 	}
 }
 
-// overlapping: goroutines use communicators with members in common, each in its
-// own order.
+// overlapping uses communicators with common members in goroutines, each in another
+// order.
 func (e *env) overlapping() {
 	c := e.c
 	var all []*mpi.Comm
@@ -208,7 +208,7 @@ func (e *env) overlapping() {
 	})
 }
 
-// closedEarly: messages to it are dropped, and those to the next one are not.
+// closedEarly checks that messages to a closed communicator are dropped, and those to the next one are not.
 func (e *env) closedEarly() {
 	for range 50 {
 		d := e.dup()

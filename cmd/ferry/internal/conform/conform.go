@@ -1,7 +1,7 @@
-// Package conform is ferry's conformance suite: what the MPI standard says of
+// Package conform is ferry's conformance suite. It has the requirements of the MPI standard on
 // point-to-point and collective communication, communicators, groups and sessions, as cases
-// that each return an error. Ranks of a job run it together; `ferry conform` and
-// `ferry matrix` are ways to start it.
+// that each return an error. The ranks of a job run it together, by `ferry conform` or
+// `ferry matrix`.
 //
 // It uses the public package mpi only, as any program does.
 //
@@ -20,9 +20,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Case is one thing that the standard says.
+// Case is one requirement of the standard.
 type Case struct {
-	Name    string // family/what is shown
+	Name    string // FAMILY/SUBJECT
 	Section string // of MPI-4.1; or empty for paper 003, or ulfm
 	Ranks   int    // the fewest it needs; it runs on more, too
 	// Processes is true for a case about sessions, process sets and the end of a process, which goroutine ranks
@@ -49,7 +49,7 @@ func (c Case) Source() string {
 	return "MPI-4.1 " + c.Section
 }
 
-// Env is what a case works with.
+// Env is the environment of a case.
 type Env struct {
 	Session *mpi.Session
 	// Comm has all ranks, and is used by no other case. The suite closes it.
@@ -59,7 +59,7 @@ type Env struct {
 	stage int // See role.
 }
 
-// Status is what became of a case.
+// Status is the outcome of a case.
 type Status string
 
 // The outcomes.
@@ -79,7 +79,7 @@ type Result struct {
 	Err    error  // of this rank
 }
 
-// Limit is when a case can be taken to hang: the longest take a second.
+// Limit is the time after which a case counts as hung. The longest cases take a second.
 const Limit = 30 * time.Second
 
 // ErrHung is wrapped by the error of a case that did not end within its limit.
@@ -96,10 +96,10 @@ func Cases() []Case {
 		failureCases(), deathCases())
 }
 
-// Run runs the cases, one after the other, over a communicator that nobody else
-// uses; its processes all call it with the same cases. Each case may take limit; a
-// rank whose case has ended waits twice as long for the others. Each result is
-// reported as it comes; cases that fail are no error. After an error the communicator
+// Run runs the cases, one after the other, over a communicator without other
+// users. All its processes call it with the same cases. limit is the time limit of a case. A
+// rank waits twice as long for the others at the end of a case. Each result is
+// reported at once, and failed cases are not an error. After an error the communicator
 // cannot be used, and its case has been reported. After a fatal case, the
 // other ranks keep their numbers, and run the next cases over a Shrink of the communicator.
 func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) (err error) {

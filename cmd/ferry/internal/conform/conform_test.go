@@ -183,8 +183,8 @@ func needMore(ranks int) (n int) {
 	return n
 }
 
-// TestSuiteOverTinyRings: the same where every limit is near.
-func TestSuiteOverTinyRings(t *testing.T) {
+// With tiny rings, every limit is reached.
+func TestSuite_TinyRings_Passes(t *testing.T) {
 	localtest.Run(t, 3, "suite", "FERRY_BTL_SHM_RING_SIZE=16KiB", "FERRY_BTL_SHM_EAGER_LIMIT=64", "FERRY_PML_OB1_UNEXPECTED_LIMIT=16KiB")
 }
 
@@ -194,7 +194,7 @@ func TestSuiteOverEachPathForLargeMessages(t *testing.T) {
 	}
 }
 
-// failing: a case that fails in one rank fails in all, and the next one runs.
+// failing checks that a case that fails in one rank fails in all, and that the next one runs.
 func failing(ctx context.Context) error {
 	sour := errors.New("as it should")
 	cases := []conform.Case{
@@ -279,7 +279,7 @@ func TestRunGoroutines_CaseFailsInOneRank_FailsInAll(t *testing.T) {
 	mpitest.Job{Size: 1}.RunSessions(t, onGoroutines)
 }
 
-// hanging: a case that hangs in rank 1 ends there, and fails in all.
+// hanging checks that a case that hangs in rank 1 ends there, and fails in all.
 func hanging(ctx context.Context) error {
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		cases := []conform.Case{{Name: "hangs", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error {
@@ -300,8 +300,8 @@ func hanging(ctx context.Context) error {
 
 func TestHangingCaseEnds(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, hanging) }
 
-// leaving: a rank that does not come back ends the suite for the others, which say
-// in which case.
+// leaving checks that a rank that does not return ends the suite for the others, with the name of the
+// case.
 func leaving(ctx context.Context) error {
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		if world.Rank() == 1 {

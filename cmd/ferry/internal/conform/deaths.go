@@ -41,7 +41,7 @@ func (e *env) isFailureOf(what string, err error, ranks ...int) {
 	e.must(errors.Is(err, mpi.ErrProcFailed) && errors.As(err, &failed) && slices.Equal(failed.Ranks, ranks), "%s: %v, want a failure of %v", what, err, ranks)
 }
 
-// reversed is a communicator in which the victim is rank 0, and rank r of the case is Size()-1-r.
+// reversed returns a communicator with the victim as rank 0, and rank r of the case as Size()-1-r.
 func (e *env) reversed() *mpi.Comm { return need(e.c.Split(e.ctx, 0, -e.c.Rank()))(e) }
 
 // survivors is a communicator of the ranks that do not die.

@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// edgeCases are about arguments at the edge, and about what programs get wrong.
+// edgeCases returns cases of extreme and wrong arguments.
 func edgeCases() []Case {
 	return []Case{
 		of("collective/blocks with a remainder send nothing", "6.2.2", 2, (*env).remainders),
@@ -16,7 +16,7 @@ func edgeCases() []Case {
 		of("collective/maxloc and minloc of NaN", "6.9.4", 1, (*env).locationsOfNaN),
 		of("collective/elements without bytes", "6.9", 1, (*env).withoutBytes),
 		of("collective/thousands of nonblocking ones", "6.12", 2, (*env).thousands),
-		of("message/a synchronous send that nobody receives", "3.4", 2, (*env).unreceived),
+		of("message/an unreceived synchronous send", "3.4", 2, (*env).unreceived),
 	}
 }
 
@@ -93,7 +93,7 @@ func (e *env) withoutBytes() {
 	called := 0
 	op := mpi.NewOp(func(inout, _ []nothing) { called += len(inout) }, true)
 	one, all := make([]nothing, 3), make([]nothing, 3*n)
-	for range 3 { // there is memory after some
+	for range 3 { // Collective segments open in one of these rounds.
 		e.Check(mpi.Allreduce(e.ctx, e.c, one, all, op))
 		e.Check(mpi.Reduce(e.ctx, e.c, one, all, op, 0))
 		e.Check(mpi.Scan(e.ctx, e.c, one, all, op))
@@ -135,7 +135,7 @@ func (e *env) thousands() {
 	}
 }
 
-// unreceived closes a communicator on which synchronous messages wait. The one that was received succeeds.
+// unreceived closes a communicator with waiting synchronous messages. The one that was received succeeds.
 func (e *env) unreceived() {
 	me, _ := e.ranks()
 	for _, size := range []int{0, 100, 100_000} {
@@ -145,7 +145,7 @@ func (e *env) unreceived() {
 			received, dropped := need(c.Issend(make([]byte, size), 1, 1))(e), need(c.Issend(make([]byte, size), 1, 1))(e)
 			e.none(fmt.Sprintf("%d bytes that were received", size))(received.Wait(e.ctx))
 			_, err := dropped.Wait(e.ctx)
-			e.Is(fmt.Sprintf("%d bytes that nobody receives", size), err, mpi.ErrTransport)
+			e.Is(fmt.Sprintf("%d unreceived bytes", size), err, mpi.ErrTransport)
 			e.Is("a later one", c.Ssend(e.ctx, make([]byte, size), 1, 1), mpi.ErrTransport)
 		case 1:
 			_, err := c.Recv(e.ctx, make([]byte, size), 0, 1)

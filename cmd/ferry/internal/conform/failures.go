@@ -13,7 +13,7 @@ import (
 // ulfm is the section of cases about the calls of User Level Failure Mitigation.
 const ulfm = "ULFM"
 
-// failureCases are the cases about Failed, AckFailed, Revoke, Agree and Shrink in which no rank dies.
+// failureCases returns the cases of Failed, AckFailed, Revoke, Agree and Shrink without deaths.
 func failureCases() []Case {
 	return []Case{
 		of("ft/without a failure there are none to report or acknowledge", ulfm, 1, (*env).noFailures),
@@ -137,7 +137,7 @@ func (e *env) mixed() {
 	e.Check(d.Close())
 }
 
-// twoCalls: the others call after one of the two calls of rank 0 has ended.
+// twoCalls checks that the others can call after the end of one of the two calls of rank 0.
 func (e *env) twoCalls() {
 	d := e.dup()
 	for range 3 {

@@ -20,7 +20,7 @@ func matchingCases() []Case {
 	}
 }
 
-// nonOvertaking: large and small, blocking and not, of one tag.
+// nonOvertaking sends large and small messages of one tag, blocking and nonblocking.
 func (e *env) nonOvertaking() {
 	sizes := []int{8, 100_000, 0, 9000, 1, 500_000, 64}
 	const n = 70
@@ -57,8 +57,8 @@ func (e *env) byTag() {
 	}
 }
 
-// postedOrder: of receives that all match, the first one posted is first served,
-// wildcards or not.
+// postedOrder checks that the first posted one of matching receives gets the message, with and without
+// wildcards.
 func (e *env) postedOrder() {
 	for _, n := range []int{1, 70_000} {
 		patterns := [][2]int{{e.left, 1}, {mpi.AnySource, 1}, {e.left, mpi.AnyTag}, {mpi.AnySource, mpi.AnyTag}, {e.left, 1}, {mpi.AnySource, mpi.AnyTag}}
@@ -123,7 +123,7 @@ func (e *env) matchedProbe() {
 		}
 		first, st, err := c.Mprobe(e.ctx, e.left, i)
 		e.status("mprobe", e.left, i, n)(st, err)
-		// The next receive gets the next message: this one is taken.
+		// The message is claimed, so that the next receive gets the next one.
 		e.recv(c, mpi.AnySource, i, i, pattern(n, e.left, 1))
 		in := make([]byte, n)
 		r := need(first.Irecv(in))(e)
@@ -134,10 +134,10 @@ func (e *env) matchedProbe() {
 	}
 	m, st, ok, err := c.Improbe(e.left, 0)
 	e.none("improbe of nothing")(st, err)
-	e.must(!ok && m == nil, "improbe: a message that nobody sent")
+	e.must(!ok && m == nil, "improbe: a message that was not sent")
 }
 
-// concurrentProbes: several goroutines take messages; the sizes tell them apart.
+// concurrentProbes claims messages of different sizes in several goroutines.
 func (e *env) concurrentProbes() {
 	c := e.c
 	const n, workers = 60, 3
@@ -168,8 +168,8 @@ func (e *env) concurrentProbes() {
 	e.Check(mpi.WaitAll(e.ctx, sends, nil))
 }
 
-// planes: messages wait while collectives go on, and wildcards see no
-// collective's traffic.
+// planes checks that messages wait during collectives, and that wildcards do not match the traffic of
+// collectives.
 func (e *env) planes() {
 	c := e.c
 	in := make([]byte, 1)

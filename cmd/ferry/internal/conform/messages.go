@@ -28,7 +28,7 @@ func messageCases() []Case {
 	}
 }
 
-// everySize sends round a ring by Sendrecv, also what a plain send would wait with.
+// everySize sends messages of all sizes around a ring by Sendrecv, also those that block a plain send.
 func (e *env) everySize() {
 	for i, n := range []int{0, 1, 2, 7, 8, 63, 64, 65, 500, 4095, 4096, 4097, 8167, 8168, 8169, 8192, 20_000, 65_536, 200_001, 5 << 20} {
 		what, in, src := fmt.Sprintf("%d bytes", n), make([]byte, n), e.left
@@ -40,7 +40,7 @@ func (e *env) everySize() {
 	}
 }
 
-// modes: all of them bring the message; a ready send finds its receive posted.
+// modes checks that messages of all modes arrive. The receive of a ready send is posted before.
 func (e *env) modes() {
 	for mode, send := range []func(context.Context, []byte, int, int) error{e.c.Send, e.c.Ssend, e.c.Bsend, e.c.Rsend} {
 		for _, n := range []int{0, 100, 100_000} {
@@ -67,8 +67,8 @@ func (e *env) synchronous() {
 			e.Check(c.Send(e.ctx, nil, 1, 2))
 			e.wait(r)
 		case 1:
-			// The order of these is what tells: the message with tag 1 is here, and its
-			// sender says with tag 2 that it was not complete.
+			// The message with tag 1 has arrived before that with tag 2, by which the sender
+			// reports that the first one was not complete.
 			need(c.Probe(e.ctx, 0, 1))(e)
 			need(c.Recv(e.ctx, nil, 0, 2))(e)
 			e.status("synchronous", 0, 1, n)(c.Recv(e.ctx, make([]byte, n), 0, 1))
@@ -76,7 +76,7 @@ func (e *env) synchronous() {
 	}
 }
 
-// bufferedSend: it returns although the receive comes only afterwards, and the
+// bufferedSend checks that the send returns before the receive, and that the
 // buffer is the caller's at once.
 func (e *env) bufferedSend() {
 	sizes := []int{8, 100_000}
@@ -209,7 +209,7 @@ func (e *env) procNull() {
 	if c.Size() == 1 {
 		return
 	}
-	// One half of it: a line in place of a ring.
+	// A line instead of a ring.
 	dst, src := e.right, e.left
 	if c.Rank() == c.Size()-1 {
 		dst = mpi.ProcNull
@@ -265,8 +265,8 @@ func (e *env) counts() {
 	e.must(in[2] == 3, "%v", in)
 }
 
-// allAtOnce: every rank sends to every rank, itself included, large and small, with
-// nothing posted beforehand.
+// allAtOnce sends large and small messages from every rank to every rank, itself included, without
+// posted receives.
 func (e *env) allAtOnce() {
 	c := e.c
 	var reqs []mpi.Request

@@ -8,8 +8,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// span is an interval of ranks: what does not commute, and shows in which order operands
-// came together.
+// span is an interval of ranks. Its concatenation does not commute, and shows the order of
+// operands.
 type span struct{ From, To, Broken int }
 
 // joined is the operation of spans that meet.
@@ -77,7 +77,7 @@ func (e *env) predefined() {
 func (e *env) locations() {
 	me, n := e.ranks()
 	type at = mpi.Located[float64]
-	// The least value is rank n-1's; the greatest that of all others, of which the lowest wins.
+	// Rank n-1 has the least value. All others have the greatest one, and the lowest of them wins.
 	mine := []at{{Value: 1, Index: int64(me)}}
 	if me == n-1 && n > 1 {
 		mine[0].Value = -1
@@ -108,7 +108,7 @@ func (e *env) operands() {
 	e.must(wrong.Load() == 0 && got[0] == n-1 && got[2] == n-1, "%d calls with operands the other way round: %v", wrong.Load(), got)
 }
 
-// sameBits: sums of floating-point numbers depend on their order, and yet all get one.
+// sameBits checks that all members get the same sum of floating-point numbers, which depends on the order.
 func (e *env) sameBits() {
 	me, n := e.ranks()
 	for _, k := range []int{1, 5, 4097} {
@@ -155,7 +155,7 @@ func (e *env) scan() {
 		func(b []span) error { return mpi.Scan(e.ctx, e.c, mine, b, op) },
 		func(b []span) (mpi.Request, error) { return mpi.Iscan(e.c, mine, b, op) })
 	want := spans(0, me, 2)
-	if me == 0 { // which gets nothing
+	if me == 0 { // It gets no result.
 		want = spans(-1, -1, 2)
 	}
 	both(e, "exscan", func() []span { return spans(-1, -1, 2) }, want,
@@ -216,7 +216,7 @@ func (e *env) ibarrier() {
 	e.none("wait")(r.Wait(e.ctx))
 }
 
-// apart: a receive from anybody with any tag does not get a collective's messages.
+// apart checks that a receive from any source with any tag does not match a collective's messages.
 func (e *env) apart() {
 	me, n := e.ranks()
 	in := make([]byte, 1)

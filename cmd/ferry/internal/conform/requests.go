@@ -54,7 +54,7 @@ func (e *env) nullRequests() {
 }
 
 func (e *env) usedUp() {
-	for i := range 3 { // what is recycled too
+	for i := range 3 { // Recycled requests too.
 		in := make([]byte, 1)
 		r := e.irecv(in, e.left, i)
 		_, done, err := r.Test()
@@ -89,7 +89,7 @@ func (e *env) getStatus() {
 	e.status("wait", e.left, 1, 2)(r.Wait(e.ctx))
 }
 
-// waitAll: each has its own outcome, and the error is that of the one that fails.
+// waitAll checks that each operation has its own outcome, and that the error is that of the failed one.
 func (e *env) waitAll() {
 	reqs, bufs := make([]mpi.Request, 4), make([][]byte, 4)
 	for i := range reqs {
@@ -211,14 +211,14 @@ func (e *env) cancelTooLate() {
 		in := make([]byte, n)
 		r := e.irecv(in, e.left, i)
 		s := need(e.c.Issend(pattern(n, e.c.Rank(), i), e.right, i))(e)
-		e.wait(s)   // the right neighbour's receive has matched
+		e.wait(s)   // the right neighbor's receive has matched
 		e.barrier() // and so has this rank's
 		e.Check(r.Cancel())
 		e.got(r, i, in, pattern(n, e.left, i))
 	}
 }
 
-// free: the operation goes on; what it does is seen in another way.
+// free checks that the operation of a freed request continues.
 func (e *env) free() {
 	for i, n := range []int{10, 100_000} {
 		s := e.isend(e.c, pattern(n, e.c.Rank(), i), e.right, i)

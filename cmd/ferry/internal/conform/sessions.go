@@ -99,7 +99,7 @@ func (e *env) processSets() {
 	e.Is("an unknown set", unknown, mpi.ErrPset)
 }
 
-// isolation: messages with equal ranks and tags, on communicators of different
+// isolation sends messages with equal ranks and tags on communicators of different
 // sessions with equal groups and tags.
 func (e *env) isolation() {
 	s1, s2 := e.open(), e.open()
@@ -116,7 +116,7 @@ func (e *env) isolation() {
 	e.Check(s2.Close())
 }
 
-// localOpen: rank 0 opens and closes, while the others wait for its message.
+// localOpen opens and closes in rank 0, while the others wait for its message.
 func (e *env) localOpen() {
 	if e.c.Rank() != 0 {
 		need(e.c.Recv(e.ctx, nil, 0, 0))(e)

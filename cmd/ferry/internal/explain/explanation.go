@@ -42,7 +42,7 @@ type Explanation struct {
 	Collectives []mpi.CollectiveChoice `json:"collectives"`
 }
 
-// carriers are the frameworks whose components carry messages.
+// carriers are the frameworks with components that carry messages.
 var carriers = []framework.Kind{framework.PML, framework.BTL, framework.MTL}
 
 // Merge merges the explanations of ranks. A component with the same verdict in all ranks has one entry.

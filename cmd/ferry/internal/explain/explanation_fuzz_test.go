@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 )
 
-// FuzzMerge: reports of two ranks have an explanation that can be printed, or are an error.
+// FuzzMerge checks that reports of two ranks have a printable explanation, or an error.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{"pairs":[{"from":0,"to":1,"pml":"ob1","transport":"shm","unused":[{"name":"eth0","reason":"x"}]}],"components":[{"framework":"btl","name":"shm","verdict":"selected"}]}`),
 		[]byte(`{"pairs":[{"from":1,"to":0}],"components":[{"framework":"btl","name":"shm","verdict":"unavailable"}],"requirements":[{}],"collectives":[{"members":2}]}`))

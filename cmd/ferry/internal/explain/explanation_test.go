@@ -8,9 +8,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// TestUnusedAddressStandsOnceWithItsPairs: a job has as many pairs as the square of its
-// ranks.
-func TestUnusedAddressStandsOnceWithItsPairs(t *testing.T) {
+// The number of pairs is the square of the number of ranks.
+func TestPrint_UnusedAddress_IsPrintedOnceForItsPairs(t *testing.T) {
 	docker := framework.Rejection{Name: "docker0", Reason: "no peer is told: such a network ends at its host"}
 	e := Explanation{}
 	for from := range 4 {

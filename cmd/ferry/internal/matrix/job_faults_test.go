@@ -70,15 +70,14 @@ func TestJobOverTheNetwork(t *testing.T) {
 		passes(t, r, "cm+ofi tcp;ofi_rxm", 60)
 		for _, s := range r.Stacks {
 			if s.Device == "" {
-				t.Errorf("nobody knows what carries %s", s.Name)
+				t.Errorf("the transport of %s is unknown", s.Name)
 			}
 		}
 	}
 }
 
-// TestJobOutlivesABrokenStack: the ranks meet again, whatever has become of their
-// messages, and the next stack passes.
-func TestJobOutlivesABrokenStack(t *testing.T) {
+// The ranks connect again after the failure of their messages, and the next stack passes.
+func TestJob_BrokenStack_ContinuesWithNext(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []string{"ob1+drop", "ob1+duplicate"} {
 		r := job(t, "3", "--components", broken+",ob1+shm", "--timeout", "10s", "--cases", "^conform/3/message|^bench/rate").wait(1)
@@ -95,8 +94,8 @@ func TestJobOutlivesABrokenStack(t *testing.T) {
 	}
 }
 
-// TestRankThatHangsIsNamed: it can't be replaced, so that the run is over.
-func TestRankThatHangsIsNamed(t *testing.T) {
+// A hung rank cannot be replaced, so that the run ends.
+func TestJob_RankHangs_IsNamed(t *testing.T) {
 	t.Parallel()
 	r := job(t, "2", "--components", "ob1+hang,ob1+shm", "--timeout", "3s", "--cases", "^conform/2/message").wait(1)
 	const first = "conform/2/message/every size arrives whole"
@@ -107,9 +106,8 @@ func TestRankThatHangsIsNamed(t *testing.T) {
 	}
 }
 
-// TestRankThatDiesIsNamedByTheCaseThatRan: also where rank 0 hangs, or where the case
-// could do without the rank. What there is by then is written.
-func TestRankThatDiesIsNamedByTheCaseThatRan(t *testing.T) {
+// This includes a hung rank 0, and cases that do not need the rank. The partial report is written.
+func TestJob_RankDies_IsNamedByRunningCase(t *testing.T) {
 	t.Parallel()
 	const message = "conform/3/message/every size arrives whole"
 	for stack, runs := range map[string]string{"ob1+hang": message, "ob1+shm": "bench/latency"} {
@@ -136,9 +134,9 @@ func TestJob_RankIsTerminated_FailsNothing(t *testing.T) {
 	}
 }
 
-// TestInterruptedJobFailsNothing: that the other ranks end, too, is nobody's fault. The
-// signal of the launcher reaches some ranks first, and that of a user one alone.
-func TestInterruptedJobFailsNothing(t *testing.T) {
+// The end of other ranks is not a failure. The signal of the launcher reaches some ranks first, and that of a user
+// only one.
+func TestJob_Interrupt_FailsNoCase(t *testing.T) {
 	t.Parallel()
 	for _, begins := range []string{"ob1+shm  open", "ob1+shm  conform/3/message/all to all", "ob1+shm  bench/latency"} {
 		for who, interrupt := range map[string]func(*command){
@@ -162,9 +160,8 @@ func TestInterruptedJobFailsNothing(t *testing.T) {
 	}
 }
 
-// TestRankZeroDiesAndLeavesAReport of the stacks before, and the name of the case in
-// which it died. Nothing else stays beside the report.
-func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
+// The report has the finished stacks and the name of the running case, and no other files remain.
+func TestJob_RankZeroDies_LeavesReport(t *testing.T) {
 	t.Parallel()
 	c := job(t, "2", "--components", "ob1+corrupt,ob1+hang", "--cases", "^conform/2/message/every", "--timeout", "5s")
 	c.until("running      ob1+hang  conform/2/message/") // where it stays for seconds
@@ -187,9 +184,8 @@ func TestRankZeroDiesAndLeavesAReport(t *testing.T) {
 	}
 }
 
-// TestRanksWithOtherFlagsRunNothing: they would wait for one another in vain, and
-// sound stacks would fail.
-func TestRanksWithOtherFlagsRunNothing(t *testing.T) {
+// Otherwise they would wait for each other forever, and working stacks would fail.
+func TestJob_DifferentFlags_RunNoCase(t *testing.T) {
 	t.Parallel()
 	// Rank 2 of three has another expression.
 	c := start(t, nil, "run", "-n", "3", "sh", "-c", `exec "$0" matrix --job --components ob1+shm --json "$1" --cases "conform/3/message/[$((FERRY_BOOTSTRAP_LOCAL_RANK / 2))a]"`, tool(t), "$JSON")

@@ -39,7 +39,7 @@ terminal as it is; elsewhere, or with --tag-output, which puts "[rank] " before 
 line, lines of different ranks never mix. --output-dir writes a file for each rank:
 rank.0, rank.1 and so on. No output is lost silently: ferry run waits for a reader that
 pauses, and a write that fails is reported and ends the job. Only a job that is cut
-short, by --timeout or a signal, drops output that nobody has read 2 s later.
+short, by --timeout or a signal, drops output that is unread 2 s later.
 
 INT, TERM, QUIT, HUP and USR1 are forwarded to every rank and its process group; a
 second INT or TERM kills the job. TSTP (Ctrl-Z) stops the ranks, ferry run and the

@@ -28,7 +28,7 @@ type Request struct {
 	Cases      *regexp.Regexp // Nil selects all cases.
 	Exclude    *Exclusions
 	Flags      []string // Further flags of `ferry matrix` for a row's Command.
-	// Ranks is the number of ranks of the launcher. With 0, each column gets processes of its own.
+	// Ranks is the number of ranks of the launcher. With 0, each column gets separate processes.
 	Ranks int
 }
 

@@ -36,7 +36,7 @@ const maxParallelSurveys = 4
 type SurveyResult struct {
 	Providers    []string       `json:",omitempty"` // Result of Providers.
 	Offer        *mtl.Candidate `json:",omitempty"` // Result of Survey, the best candidate if there is one.
-	Alone        bool           `json:",omitempty"` // Result of Reaches: the BTL reaches only its own process.
+	Alone        bool           `json:",omitempty"` // The BTL reaches only its own process.
 	AbsentReason string         `json:"-"`          // Reason why the transport is unavailable, or "".
 	Log          string         `json:"-"`          // Output of the library.
 }
@@ -46,7 +46,7 @@ type SurveyResult struct {
 type SurveyFunc func(ctx context.Context, s report.Stack, c Column, env []string) (a SurveyResult, ok bool)
 
 // findStacks returns the stacks of the registry: a PML over each BTL, over each provider of each MTL, or alone.
-// Unavailable ones have a reason. MTLs are surveyed in processes of their own. If one crashes, its stack is included,
+// Unavailable ones have a reason. MTLs are surveyed in separate processes. If one crashes, its stack is included,
 // and report.OpenCase reports the problem. It returns the error of ctx or of the parameters.
 func (r *Request) findStacks(ctx context.Context, survey SurveyFunc) ([]report.Stack, error) {
 	var all []report.Stack

@@ -25,7 +25,7 @@ type Suite struct {
 	Processes int
 	// Room is the number of processes that conformance cases may add to a job. With 0, such cases are left out.
 	Room int
-	// HasDeaths adds the fatal conformance cases, each in a job of its own.
+	// HasDeaths adds the fatal conformance cases, each in a separate job.
 	HasDeaths bool
 	CaseLimit time.Duration // Limit of a case.
 	// OpenLimit is the limit of OpenCase, if it is longer. Transports have limits of their own, with more precise

@@ -29,12 +29,12 @@ type browser struct {
 	session string // of the tab
 	to      *os.File
 
-	mu     sync.Mutex
-	last   int
-	waits  map[int]chan reply
-	events []event
-	came   chan struct{} // has room for one: something came since it was last read
-	ended  chan struct{}
+	mu      sync.Mutex
+	last    int
+	waits   map[int]chan reply
+	events  []event
+	arrived chan struct{} // Has room for one event since the last read.
+	ended   chan struct{}
 }
 
 type reply struct {
@@ -49,11 +49,11 @@ type event struct {
 	Params json.RawMessage `json:"params"`
 }
 
-// noBus is what Chromium says where there is no desktop, over and over.
+// noBus matches repeated messages of Chromium without a desktop.
 var noBus = regexp.MustCompile(`(?m)^.*ERROR:dbus.*\n`)
 
-// startBrowser starts Chromium, and ends it with the test. Nothing of it is left
-// then: neither a process, nor a file, nor memory in /dev/shm.
+// startBrowser starts Chromium, and ends it with the test, without remaining processes,
+// files or memory in /dev/shm.
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	path := needs.Program(t, "chromium", "chromium")
@@ -68,7 +68,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	var stderr bytes.Buffer
 	cmd := exec.Command(path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+dir,
-		"--no-sandbox",            // it reads nothing but our files, and root can't have one
+		"--no-sandbox",            // It reads local files only, and root cannot have a sandbox.
 		"--disable-dev-shm-usage", // its memory is not left in /dev/shm when it is killed
 		"--disable-gpu", "--no-first-run", "--disable-breakpad", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 		"--force-color-profile=srgb", "--hide-scrollbars", "about:blank")
@@ -81,7 +81,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	hear.Close()
 	say.Close()
-	b := &browser{t: t, to: to, waits: map[int]chan reply{}, came: make(chan struct{}, 1), ended: make(chan struct{})}
+	b := &browser{t: t, to: to, waits: map[int]chan reply{}, arrived: make(chan struct{}, 1), ended: make(chan struct{})}
 	go b.read(from)
 	t.Cleanup(func() {
 		b.send("", 0, "Browser.close", nil)
@@ -156,7 +156,7 @@ func (b *browser) read(from *os.File) {
 		}
 		b.mu.Unlock()
 		select {
-		case b.came <- struct{}{}:
+		case b.arrived <- struct{}{}:
 		default:
 		}
 	}
@@ -241,21 +241,21 @@ func (b *browser) await(method string) {
 	b.t.Helper()
 	end := time.After(patience)
 	for {
-		for _, e := range b.heard() {
+		for _, e := range b.receivedEvents() {
 			if e.Method == method {
 				return
 			}
 		}
 		select {
-		case <-b.came:
+		case <-b.arrived:
 		case <-end:
 			b.t.Fatalf("chromium: no %s within %v", method, patience)
 		}
 	}
 }
 
-// heard is what the tab has told since the page was opened.
-func (b *browser) heard() []event {
+// receivedEvents returns the events of the tab since the page was opened.
+func (b *browser) receivedEvents() []event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]event{}, b.events...)
@@ -291,8 +291,8 @@ func (b *browser) click(selector string) {
 	}
 }
 
-// until waits until a JavaScript expression is true; if it never is, what goes on
-// from there will say so.
+// until waits until a JavaScript expression is true, or for a time limit. Later checks then
+// fail.
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	eval[bool](b, fmt.Sprintf(`new Promise(resolve => {

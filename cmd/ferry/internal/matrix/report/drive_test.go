@@ -56,7 +56,7 @@ func TestPageInBrowser(t *testing.T) {
 		if said := eval[string](b, `document.querySelector("[role=status]").textContent`); said != "3 cases of 1 stack" {
 			t.Errorf("it says %q", said)
 		}
-		// From the keyboard: the next status, which is the last, then back to all.
+		// The keyboard selects the next status, which is the last one, then all again.
 		b.key("ArrowRight", 39, "")
 		if cases := shown(b, "section.stack > div > .case"); cases == 0 || shown(b, ".case[data-status=fail]") != 0 {
 			t.Errorf("passes: %d cases", cases)
@@ -297,11 +297,11 @@ func TestPageInBrowser(t *testing.T) {
 	})
 }
 
-// quiet checks that the page has asked nobody for anything and that its console is
+// quiet checks that the page has sent no requests, and that its console is
 // empty.
 func quiet(t *testing.T, b *browser) {
 	t.Helper()
-	for _, e := range b.heard() {
+	for _, e := range b.receivedEvents() {
 		switch e.Method {
 		case "Network.requestWillBeSent":
 			var p struct{ Request struct{ URL string } }
@@ -314,8 +314,8 @@ func quiet(t *testing.T, b *browser) {
 	}
 }
 
-// contrast returns the texts whose colour differs too little from what is below
-// them, as WCAG 2 counts it.
+// contrast returns the texts with too little contrast to their background, by
+// WCAG 2.
 const contrast = `(() => {
 	const parse = c => c.match(/[\d.]+/g).map(Number);
 	const light = c => {
@@ -351,8 +351,8 @@ func written(t *testing.T, r *Report, c *Comparison) string {
 	return f.Name()
 }
 
-// everyStatus is a report in which each status occurs, and as many curves as there
-// are looks, and one.
+// everyStatus returns a report with each status, and with one more curve than there
+// are looks.
 func everyStatus() *Report {
 	r := &Report{Suite: "quick", Partial: "interrupted", Notes: []string{"a note"}}
 	for i := range looks + 1 {

@@ -26,8 +26,8 @@ func (e element) attr(name string) string {
 	return ""
 }
 
-// junitRules are those of junit-10.xsd: which attributes an element must and may
-// have, and which children, in which order if that counts.
+// junitRules are the rules of junit-10.xsd: required and optional attributes of elements, and their
+// children, with the order if it is fixed.
 var junitRules = map[string]struct {
 	must, may, children []string
 }{

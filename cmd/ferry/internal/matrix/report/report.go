@@ -63,8 +63,8 @@ type Stack struct {
 // Alone reports whether the stack reaches no other process.
 func (s Stack) Alone() bool { return s.Self || s.Via == "btl "+SelfBTL }
 
-// Transport returns the kind ("btl" or "mtl") and the name of the stack's transport component, or "" for a PML with a
-// transport of its own.
+// Transport returns the kind ("btl" or "mtl") and the name of the stack's transport component, or "" for a PML without transport
+// components.
 func (s Stack) Transport() (kind, name string) {
 	kind, name, _ = strings.Cut(s.Via, " ")
 	return kind, name

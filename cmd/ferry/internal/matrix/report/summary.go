@@ -30,7 +30,7 @@ func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.GivenUp })
 }
 
-// Columns of a table of stacks, in the order of display. A case outside them has a column of its own after these.
+// Columns of a table of stacks, in the order of display. A case outside them has another column after these.
 var columns = []string{"btltest", "mtltest", "pmltest", "conform", "latency", "rate", "bandwidth"}
 
 // column returns the kit of a case or the name of its benchmark, or "" for OpenCase.

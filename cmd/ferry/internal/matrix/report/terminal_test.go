@@ -12,12 +12,12 @@ import (
 
 var colour = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-// screen is a terminal that remembers its lines and forgets colours. It wraps no
-// line: one that is too long is an error.
+// screen is a terminal that keeps its lines without colors. It does not wrap lines,
+// and reports a line that is too long.
 type screen struct {
 	t             *testing.T
 	width, height int
-	lines         []string // the last one is that of the cursor, if nothing went up
+	lines         []string // The cursor is in the last one, unless it moved up.
 	at            int
 }
 

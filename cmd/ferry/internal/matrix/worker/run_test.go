@@ -79,8 +79,8 @@ func badWorker(text string) error {
 		case "garbage":
 			fmt.Fprintln(w.reports, "not a report")
 			time.Sleep(time.Hour)
-		case "stranger":
-			w.writeEvent(Event{Case: "nobody asked", Status: report.Pass})
+		case "unasked":
+			w.writeEvent(Event{Case: "not requested", Status: report.Pass})
 			time.Sleep(time.Hour)
 		case "deaf":
 			signal.Ignore(syscall.SIGTERM)
@@ -229,7 +229,7 @@ func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 		{"leaves", report.Fail, "its process ended without a result"},
 		{"errs", report.Fail, "its process exited with status 1: ferry matrix worker: the sea is rough"},
 		{"garbage", report.Fail, `its process wrote "not a report" where its reports go`},
-		{"stranger", report.Fail, "where its reports go"},
+		{"unasked", report.Fail, "where its reports go"},
 		{"deaf", report.Timeout, "it did not end within 2s"},
 		{"obeys", report.Timeout, "it did not end within 2s: the frame never came"},
 		{"orphans", report.Fail, "its process exited with status 2: panic: with a child"},
