@@ -1,7 +1,7 @@
-# What a clone needs: Go (the version in go.mod). `make test` lists the
-# tests that need more.
+# A clone needs Go (the version in go.mod). `make test` lists the tests with
+# further requirements.
 
-# Those that are commands.
+# Examples that are commands.
 EXAMPLES := $(notdir $(patsubst %/main.go,%,$(wildcard examples/*/main.go)))
 FUZZTIME ?= 10s
 
@@ -86,10 +86,10 @@ lint:
 bench: build
 	for b in hop latency bw bibw mbw_mr barrier bcast reduce allreduce gather scatter allgather alltoall reduce_scatter iallreduce ibcast dup create init hello grow 'shrink --add 8' shrink agree recover memory idle; do bin/ferry bench $$b || exit 1; done
 
-# Beside Open MPI and MPICH, which it installs as root: this machine's files in
-# bench/results, and its section of docs/performance.md. COMPARE takes the tool's flags,
-# such as "-quick" or "-rows latency|barrier"; "-render" only writes again what
-# bench/results says. scripts/debian13 has newer peers. xargs takes quotes as the shell would, and a | as a letter.
+# Compares with Open MPI and MPICH, which it installs as root: the page and samples of this machine in
+# bench/results, and its section of docs/performance.md. COMPARE has flags of the tool,
+# such as "-quick" or "-rows latency|barrier"; "-render" only writes the pages
+# again. scripts/debian13 has newer peers. xargs handles quotes like a shell, and | as a letter.
 compare:
 	REQUIRE_ALL=1 scripts/setup scripts/packages.compare
 	@$(MAKE) --no-print-directory build-instructions build-vendor

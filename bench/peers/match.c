@@ -1,6 +1,6 @@
-/* What a message of 8 bytes costs behind a queue: rank 1 sends o->size of them, each with
- * a tag of its own, and rank 0 has posted their receives before, in the opposite order, or
- * posts them when all messages are there. */
+/* The cost of a message of 8 bytes behind a queue. Rank 1 sends o->size of them, each with
+ * another tag. Rank 0 has posted their receives before, in the opposite order, or
+ * posts them after all messages have arrived. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What each program of this folder does: its arguments, its buffers, its rows. */
+/* Arguments, buffers and rows of the programs in this folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-enum { WINDOW = 64 }; /* messages under way at once, as in OSU's */
+enum { WINDOW = 64 }; /* messages in flight, as in OSU's */
 
 struct options {
     const char *program; /* this one, as it was called */

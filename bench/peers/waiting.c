@@ -1,4 +1,4 @@
-/* What ranks keep in memory, and what they use while they wait. */
+/* The memory of ranks, and their processor time in a wait. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 static const MPI_Comm world = MPI_COMM_WORLD;
 
-/* shift sends 8 bytes to the rank that is so far above. */
+/* shift sends 8 bytes to the rank at this distance. */
 static void shift(const struct options *o, int step)
 {
     char send[8] = {0}, recv[8];
@@ -19,8 +19,8 @@ static void shift(const struct options *o, int step)
                  (o->rank + o->ranks - step) % o->ranks, 1, world, MPI_STATUS_IGNORE);
 }
 
-/* resident reads, in KiB, how much memory is this process's alone, and how much
- * is its when what it shares is divided by those who do. */
+/* resident reads the private memory of this process in KiB, and its memory with shared pages
+ * divided by the number of their users. */
 void resident(double *private, double *share)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
@@ -49,9 +49,9 @@ double shared_memory(void)
     return (double)(fs.f_blocks - fs.f_bfree) * (double)fs.f_frsize / 1024;
 }
 
-/* memory prints, at rank 0, what ranks keep in memory after a barrier and a
- * message to each neighbor, or to everyone: the mean, in KiB. What is in
- * /dev/shm is counted once, for all who use it. */
+/* memory prints, at rank 0, the mean memory of ranks in KiB after a barrier and a
+ * message to each neighbor, or to all ranks. Memory in
+ * /dev/shm is counted once for all its users. */
 void memory(const struct options *o)
 {
     MPI_Barrier(world);
@@ -82,8 +82,8 @@ static double processor_time(void)
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-/* idle: how much of a processor a rank uses that is blocked in a receive, in %;
- * the mean of all ranks but the first, which makes them wait a second at a time. */
+/* idle: the processor time of a rank in a blocked receive, in %, as
+ * the mean of all ranks but the first, which makes them wait for a second at a time. */
 double idle(const struct options *o)
 {
     double used = 0, total = 0;

@@ -1,6 +1,6 @@
 /* sockets BENCH [-m SIZE | -m MIN:MAX] [-i ITERATIONS] [-x WARMUP] [--hop]
  *
- * What TCP over the loopback interface costs without a library: two processes, each
+ * The cost of TCP over the loopback interface without a library, for two processes, each
  * bound to a processor, and one connection. latency is a ping-pong that spins on
  * non-blocking sockets; bw is windows of messages, each window acknowledged, through
  * a blocking stream. */
@@ -34,7 +34,7 @@ void fail(const char *format, ...)
     exit(1); /* the other process sees the end of the connection */
 }
 
-/* must fails with what could not be done. */
+/* must exits with the failed action. */
 static int must(int result, const char *what)
 {
     if (result < 0)
