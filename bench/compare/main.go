@@ -170,50 +170,58 @@ func install(program, path, target string) (string, error) {
 	return path, renameio.WriteFile(path, b, 0o755)
 }
 
+// A selection has the rows of a run.
+type selection struct {
+	figures   []figure
+	sweeps    []sweep
+	protocols []protocolRow
+	alone     []ownRow
+	hasMemory bool // The memory of ranks is measured.
+}
+
+// selected returns the rows that match o.rows. Beside an earlier ferry there are figures only.
+func (o *options) selected(alone []ownRow) (s selection, err error) {
+	if o.before != "" {
+		s.figures = besideBefore(filepath.Join(o.build, "before"))
+	} else {
+		s = selection{append(figures(), ownFigures()...), sweeps(), protocolRows(), alone, o.rows.MatchString(memoryName)}
+	}
+	s.figures = matching(s.figures, o.rows, func(f figure) string { return f.Name })
+	s.sweeps = matching(s.sweeps, o.rows, func(s sweep) string { return s.Name })
+	s.protocols = matching(s.protocols, o.rows, func(x protocolRow) string { return x.name })
+	s.alone = matching(s.alone, o.rows, func(r ownRow) string { return r.name })
+	s.hasMemory = s.hasMemory || slices.ContainsFunc(s.alone, func(r ownRow) bool { return r.name == growthName })
+	if s.steps() == 0 {
+		err = fmt.Errorf("-rows %s: no figure has such a name", o.rows)
+	}
+	return s, err
+}
+
+// steps is the number of rows.
+func (s selection) steps() int {
+	n := len(s.figures) + len(s.sweeps) + len(s.protocols) + len(s.alone)
+	if s.hasMemory {
+		n++
+	}
+	return n
+}
+
 // measure measures the selected rows.
 func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error) {
 	line := progressline.Start(stderr, "compare", "compiling the peers' programs")
 	defer line.Close()
 	c := &comparison{options: o, note: func(format string, a ...any) { fmt.Fprintf(line, "compare: "+format+"\n", a...) }}
-	figs, sweeps, protocols, alone, memory := append(figures(), ownFigures()...), sweeps(), protocolRows(), c.alone(), o.rows.MatchString(memoryName)
-	if o.before != "" {
-		figs, sweeps, protocols, alone, memory = besideBefore(filepath.Join(o.build, "before")), nil, nil, nil, false
-	}
-	figs = matching(figs, o.rows, func(f figure) string { return f.Name })
-	sweeps = matching(sweeps, o.rows, func(s sweep) string { return s.Name })
-	protocols = matching(protocols, o.rows, func(x protocolRow) string { return x.name })
-	alone = matching(alone, o.rows, func(r ownRow) string { return r.name })
-	memory = memory || slices.ContainsFunc(alone, func(r ownRow) bool { return r.name == growthName })
-	total := len(figs) + len(sweeps) + len(protocols) + len(alone)
-	if total == 0 && !memory {
-		return nil, fmt.Errorf("-rows %s: no figure has such a name", o.rows)
-	}
-	done := 0
-	if memory {
-		total++
-	}
-	c.began = func(what string) {
-		line.Update(done, total, what)
-		done++
-	}
-	var err error
-	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry"), "build"); err != nil {
-		return nil, err
-	}
-	if o.before != "" {
-		o.before, err = install(o.before, filepath.Join(o.build, "before"), "build")
-	} else if c.list, err = loadPeers(filepath.Join(o.peers, "peers.json")); err == nil {
-		if _, err = os.Stat(o.instructions); err != nil {
-			err = fmt.Errorf("%w: run make build-instructions", err)
-		}
-	}
+	rows, err := o.selected(c.alone())
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range c.list {
-		if err := c.compile(ctx, o.peers, p); err != nil {
-			return nil, err
-		}
+	done := 0
+	c.began = func(what string) {
+		line.Update(done, rows.steps(), what)
+		done++
+	}
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
 	}
 	about, err := c.describe(ctx)
 	if err != nil {
@@ -222,26 +230,55 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	if c.gauge, err = newGauge(); err != nil {
 		return nil, err
 	}
-	line.Update(0, total, "calibrating the raw hop")
+	line.Update(0, rows.steps(), "calibrating the raw hop")
 	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
+	return c.run(ctx, rows, about)
+}
+
+// prepare installs ferry and compiles the peers.
+func (c *comparison) prepare(ctx context.Context) (err error) {
+	o := c.options
+	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry"), "build"); err != nil {
+		return err
+	}
+	if o.before != "" {
+		o.before, err = install(o.before, filepath.Join(o.build, "before"), "build")
+		return err
+	}
+	if c.list, err = loadPeers(filepath.Join(o.peers, "peers.json")); err != nil {
+		return err
+	}
+	if _, err := os.Stat(o.instructions); err != nil {
+		return fmt.Errorf("%w: run make build-instructions", err)
+	}
+	for _, p := range c.list {
+		if err := c.compile(ctx, o.peers, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run measures the rows and summarizes them.
+func (c *comparison) run(ctx context.Context, rows selection, about machineInfo) (*report, error) {
 	start := time.Now()
-	c.end = start.Add(o.limit)
-	series, err := c.measure(ctx, figs)
+	c.end = start.Add(c.limit)
+	series, err := c.measure(ctx, rows.figures)
 	if err != nil {
 		return nil, err
 	}
 	var curves []*curve
-	for _, s := range sweeps {
+	for _, s := range rows.sweeps {
 		c.began(s.Name)
 		list := c.curves(s.parts, c.list)
-		if err := c.sweep(ctx, s.Name, s.parts, list, o.repeat); err != nil {
+		if err := c.sweep(ctx, s.Name, s.parts, list, c.repeat); err != nil {
 			return nil, err
 		}
 		curves = append(curves, list...)
 	}
-	if memory {
+	if rows.hasMemory {
 		c.began(memoryName)
 		if err := c.memories(ctx); err != nil {
 			return nil, err
@@ -249,15 +286,15 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 	}
 	var others []own
 	var points []protocolPoint
-	for _, x := range protocols {
+	for _, x := range rows.protocols {
 		c.began(x.name)
-		mine, rows, err := c.compareProtocols(ctx, x)
+		mine, sizes, err := c.compareProtocols(ctx, x)
 		if err != nil {
 			return nil, err
 		}
-		others, points = append(others, mine), append(points, rows...)
+		others, points = append(others, mine), append(points, sizes...)
 	}
-	for _, r := range alone {
+	for _, r := range rows.alone {
 		c.began(r.name)
 		mine, err := c.own(ctx, r)
 		if err != nil {
@@ -273,7 +310,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		cv.settle(c.best)
 	}
 	about.Seconds = time.Since(start).Seconds()
-	rep := summarize(about, series, c.best, o.pairs)
+	rep := summarize(about, series, c.best, c.pairs)
 	rep.Alone, rep.Protocols, rep.Kept, rep.Curves = append(rep.Alone, others...), points, c.kept, curves
 	return rep, nil
 }

@@ -111,7 +111,7 @@ type comparison struct {
 	note func(format string, a ...any)
 
 	began func(what string) // Called before each row.
-	kept  []memoryRow       // so far
+	kept  []memoryRow       // Measured so far.
 }
 
 // measure measures each figure beside each relevant setting. Figures with
