@@ -291,7 +291,12 @@ func (o *options) check(args []string) error {
 	if err := o.checkJSON(); err != nil {
 		return err
 	}
-	_, level := threadLevels[o.level]
+	return o.checkFlags(reduces)
+}
+
+// checkFlags refuses flags with wrong values, and flags of other benchmarks.
+func (o *options) checkFlags(reduces bool) error {
+	_, isLevel := threadLevels[o.level]
 	switch {
 	case o.given("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
@@ -299,7 +304,7 @@ func (o *options) check(args []string) error {
 		return exit.Usagef("-x %d: want 0 or more warm-up iterations", o.warmup)
 	case o.allocMem && (!o.hasSizes || reduces):
 		return exit.Usagef("--alloc-mem: %s has no message buffers", o.name)
-	case !level:
+	case !isLevel:
 		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
 	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
 		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)

@@ -261,38 +261,46 @@ func Resolve(program string) (string, error) {
 // most is the largest number of ranks at a time.
 func (j *Job) most() int { return max(j.size, j.MaxRanks) }
 
-// Run runs the job and returns after the end of all its processes. An error means
-// that the job could not start (ErrConfig for an invalid job, before any process starts), or that ctx
-// ended. A failed job is a Result.
-func (j Job) Run(ctx context.Context) (Result, error) {
-	begin := cpu.Monotonic()
+// prepare checks the job and derives its parts and bindings.
+func (j *Job) prepare() error {
 	j.parts = append([]Part{{j.Program, j.Args, j.N, j.Dir, j.Env}}, j.More...)
 	j.size = 0
 	for _, p := range j.parts {
 		j.size += p.N
 	}
 	if err := (limits.Need{Threads: threads + j.size*rankThreads, Space: space}).Check(); err != nil {
-		return Result{}, fmt.Errorf("a job of %d ranks can't run here: %w", j.size, err)
+		return fmt.Errorf("a job of %d ranks can't run here: %w", j.size, err)
 	}
 	if j.MaxRanks != 0 && j.MaxRanks < j.size {
-		return Result{}, fmt.Errorf("%w: at most %d ranks, but the job starts with %d", framework.ErrConfig, j.MaxRanks, j.size)
+		return fmt.Errorf("%w: at most %d ranks, but the job starts with %d", framework.ErrConfig, j.MaxRanks, j.size)
 	}
 	for i := range j.parts {
 		if err := j.parts[i].check(); err != nil {
-			return Result{}, err
+			return err
 		}
 	}
 	var err error
 	if j.bindings, err = j.bind(); err != nil {
-		return Result{}, err
+		return err
 	}
 	if j.OutputDir != "" {
 		if err := os.MkdirAll(j.OutputDir, 0o777); err != nil {
-			return Result{}, fmt.Errorf("%w: output directory: %w", framework.ErrConfig, err)
+			return fmt.Errorf("%w: output directory: %w", framework.ErrConfig, err)
 		}
 	}
 	if j.Note == nil {
 		j.Note = func(string) {}
+	}
+	return nil
+}
+
+// Run runs the job and returns after the end of all its processes. An error means
+// that the job could not start (ErrConfig for an invalid job, before any process starts), or that ctx
+// ended. A failed job is a Result.
+func (j Job) Run(ctx context.Context) (Result, error) {
+	begin := cpu.Monotonic()
+	if err := j.prepare(); err != nil {
+		return Result{}, err
 	}
 
 	var mu sync.Mutex
