@@ -1,4 +1,4 @@
-// Package docs has the tests of the pages beside it: the commands that they show are run.
+// Package docs has the tests of the pages in this folder, which run their commands.
 package docs
 
 import (
@@ -24,8 +24,8 @@ var full = flag.Bool("full", false, "run commands in full, and those that take l
 // limit is the longest that a command may take.
 const limit = 2 * time.Minute
 
-// TestCommandsRunAsTheyStand: what README and the pages tell a reader to type works, and prints
-// what they say.
+// TestCommandsRunAsTheyStand runs the commands of README and the pages, and compares their output with the
+// pages.
 func TestCommandsRunAsTheyStand(t *testing.T) {
 	names, err := pages()
 	if err != nil {
@@ -162,7 +162,7 @@ func (k *killer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// environment has ferry in its PATH, and nothing of the user's configuration.
+// environment returns an environment with ferry in PATH, and without the user's configuration.
 func environment(t *testing.T) []string {
 	t.Helper()
 	bin := t.TempDir()
@@ -195,7 +195,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 var requirements struct {
 	sync.Once
-	err error // the commands that build programs say so if they fail
+	err error // Added to failures of commands that build programs.
 }
 
 // downloadRequirements checks a program in a module with these files, so that everything it takes to build it is in the module cache. A module that requires ferry needs the go.mod files of
@@ -216,7 +216,7 @@ func downloadRequirements(t *testing.T, files map[string]string) error {
 	return nil
 }
 
-// workplace is a directory as a reader's: a module that requires ferry, and bin/program.
+// workplace returns a directory like a reader's, a module that requires ferry, with bin/program.
 func workplace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -239,7 +239,7 @@ func workplace(t *testing.T) string {
 	return dir
 }
 
-// install makes this program another one: it is what its name says.
+// install copies this program to path. It runs as the program of that name.
 func install(t *testing.T, path string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -266,7 +266,7 @@ func install(t *testing.T, path string) {
 	}
 }
 
-// TestEveryCommandIsFound: none is left out because a block looks unusual.
+// Commands in blocks of unusual form must be found too.
 func TestEveryCommandIsFound(t *testing.T) {
 	text := strings.Join([]string{
 		"Text.", "", "    $ ferry a", "    out", "", "    more", "    $ ferry b", "", "<!-- docs: not run, no network; status 3 -->", "", "    go get x", "    ferry run: said",

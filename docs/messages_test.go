@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestMessagesAreNative: phrases that `make lint` finds in pages and comments must not
-// come back in messages and help texts either. vale sees no string literals.
+// TestMessagesAreNative searches string literals for the phrases that `make lint` refuses in pages and comments, because
+// vale does not read literals.
 func TestMessagesAreNative(t *testing.T) {
 	var style struct{ Tokens []string }
 	b, err := os.ReadFile("../scripts/prose/ferry/Translated.yml")

@@ -111,7 +111,7 @@ func exportedNames(t *testing.T) map[string]bool {
 	return exported
 }
 
-// TestMPIIndex_MissingFunctions_AreNotThere: MPI_Alltoall_init would be AlltoallInit.
+// The name of MPI_Alltoall_init would be AlltoallInit.
 func TestMPIIndex_MissingFunctions_AreNotThere(t *testing.T) {
 	exported, missing := exportedNames(t), 0
 	for line := range strings.Lines(mpiIndex(t)) {

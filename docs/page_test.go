@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// A block is a piece of code of a page: fenced, or indented by four columns.
+// A block is code of a page, fenced or indented by four columns.
 type block struct {
 	line  int // of the page, from 1
 	lines []string
 	orders
 }
 
-// orders are what a comment above a block says. Who reads the page sees nothing of it:
+// orders are the directives in an invisible comment above a block:
 //
-//	<!-- docs: not run, REASON -->      the commands are left alone
+//	<!-- docs: not run, REASON -->      the commands are not run
 //	<!-- docs: full, REASON -->         they run with -full only
 //	<!-- docs: clone -->                they run in the tests of a clone only
 //	<!-- docs: kill TEXT -->            the test kills process N when a line ends with TEXT N
 //	<!-- docs: file PATH -->            the block is that file
 //	<!-- docs: program NAME -->         bin/program is that one of programs
-//	<!-- docs: status N -->             with which each command ends; otherwise 0
-//	<!-- docs: short FLAGS -->          what is added to each command, unless -full is given
-//	<!-- docs: output varies -->        and is not compared
+//	<!-- docs: status N -->             the exit status of each command, 0 by default
+//	<!-- docs: short FLAGS -->          these are added to each command without -full
+//	<!-- docs: output varies -->        the output is not compared
 //
 // Several of them are separated by semicolons.
 type orders struct {
@@ -106,16 +106,16 @@ func parse(text string) (o orders, err error) {
 	return o, nil
 }
 
-// command is a line that a reader types, and what the page says that it prints.
+// command is a command line with its output in the page.
 type command struct {
 	line string
 	says []string
 }
 
-// typed are the programs whose names begin a command where no line of a block has a prompt.
+// typed are the programs that begin a command in blocks without a prompt.
 var typed = []string{"ferry", "make", "go", "mpirun", "mpiexec", "mpiexec.hydra", "prterun", "prun", "srun", "sbatch", "salloc", "dlv", "gdb", "perf", "curl", "docker", "kubectl"}
 
-// said is the beginning of what ferry prints.
+// said matches the beginning of ferry's output.
 var said = regexp.MustCompile(`^ferry( [a-z]+)?: `)
 
 // commands are the lines behind a prompt; without any prompt, those that begin with a program.
@@ -151,13 +151,13 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
-// plain is text without what differs from run to run.
+// plain returns text without values that differ between runs.
 func plain(text string) string {
 	return spaces.ReplaceAllString(numbers.ReplaceAllString(text, "#"), " ")
 }
 
-// missing returns the first piece of what a page shows that is not in the output. "..." stands
-// for anything.
+// missing returns the first piece of the page's output that is not in the real output. "..." matches
+// any text.
 func missing(says []string, output string) string {
 	output = plain(output)
 	for _, line := range says {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// programs are what the pages' bin/program stands for.
+// programs are the programs behind the pages' bin/program.
 var programs = map[string]func(context.Context) error{
 	"":         with("program", exchange),
 	"exchange": with("program", exchange),
@@ -92,7 +92,7 @@ func dies(ctx context.Context, c *mpi.Comm) error {
 	return err
 }
 
-// absent has rank 1 call nothing.
+// absent makes no calls in rank 1.
 func absent(ctx context.Context) error {
 	if os.Getenv("FERRY_BOOTSTRAP_LOCAL_RANK") == "1" {
 		time.Sleep(time.Minute) // until the launcher ends it

@@ -1,6 +1,6 @@
-// Package deploy has the tests of the files beside it: each is parsed, and each command of
-// ferry in them is run, with a program that does nothing. Nothing is built in a container, and
-// no cluster is needed.
+// Package deploy has the tests of the files in this folder, which parse each file and run each command of
+// ferry in them, with a program without effects. They need neither containers nor
+// a cluster.
 package deploy
 
 import (
@@ -35,8 +35,8 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// accepted runs a command of ferry, whose first word may be a path, as it stands. Only the
-// length of a benchmark is cut.
+// accepted runs an unchanged command of ferry, except for the
+// length of a benchmark. Its first word may be a path.
 func accepted(t *testing.T, where string, words ...string) {
 	t.Helper()
 	words = slices.Clone(words)
@@ -73,7 +73,7 @@ func instructions(text string) (all [][2]string) {
 	return all
 }
 
-// image is what the Dockerfile starts without arguments, and what it starts always.
+// image returns the ENTRYPOINT and the CMD of the Dockerfile.
 func image(t *testing.T) (entrypoint, cmd []string) {
 	t.Helper()
 	for _, in := range instructions(read(t, "Dockerfile")) {
@@ -294,8 +294,7 @@ func TestSlurmScriptIsOne(t *testing.T) {
 	}
 }
 
-// TestCommandsOfPagesAreAccepted: what the pages tell a reader to type names files that are
-// there, and commands of ferry that work.
+// Commands of the pages must name existing files, and commands that ferry accepts.
 func TestCommandsOfPagesAreAccepted(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	if err != nil || len(pages) != 4 {
@@ -343,7 +342,7 @@ func TestCommandsOfPagesAreAccepted(t *testing.T) {
 				ran++
 			}
 		}
-		if ran == 0 && page != "systemd.md" { // whose unit has the command
+		if ran == 0 && page != "systemd.md" { // The unit of systemd.md has the command.
 			t.Errorf("%s: no command of ferry", page)
 		}
 	}
