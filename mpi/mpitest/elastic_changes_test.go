@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// Each rank grows and shrinks a set of its own.
+// Each rank grows and shrinks a separate set.
 func TestJob_DisjointChanges_AreIndependent(t *testing.T) {
 	const size = 3
 	onStacks(t, mpitest.Job{Size: size, MaxRanks: 3 * size}, func(ctx context.Context) error {

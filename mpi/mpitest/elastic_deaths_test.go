@@ -49,7 +49,7 @@ func TestIntegrate_MemberDiesBefore_ChangeIsUndone(t *testing.T) {
 	onStacks(t, mpitest.Job{Size: 3, MaxRanks: 4, Continue: true}, func(ctx context.Context) error {
 		m, err := join(ctx)
 		if err != nil {
-			return err // That of the rank whose change is undone is excused.
+			return err // The error of the rank with the undone change is expected.
 		}
 		if m.rank > 2 {
 			return m.run(ctx, nil)

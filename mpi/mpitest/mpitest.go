@@ -1,6 +1,6 @@
-// Package mpitest runs the ranks of a job as goroutines of one test. Each has a
-// bootstrap client, an engine and transports of its own, as a process would, so that
-// what is tested is what runs on a cluster; only the address space is shared.
+// Package mpitest runs the ranks of a job as goroutines of one test. Like a process, each has a
+// bootstrap client, an engine and transports. Tests therefore run the code that runs on a
+// cluster, except that the ranks share an address space.
 //
 //	func TestSum(t *testing.T) {
 //		mpitest.Run(t, 4, func(ctx context.Context, c *mpi.Comm) error {
@@ -15,9 +15,9 @@
 //		})
 //	}
 //
-// A rank that fails ends the others' context, and one that hangs is named, with what
-// it waits for. When Run returns nothing of the job is left, or the test has failed.
-// Jobs may run at the same time.
+// The failure of a rank ends the context of the others. Run reports a rank that hangs with its
+// pending operations. When Run returns, all resources of the job are free, or the test has failed.
+// Jobs may run concurrently.
 //
 // A job changes by operations on process sets (mpi.Session.PsetOp) as under ferry run. An
 // added rank is another goroutine, which runs the job's function. A rank that leaves returns
@@ -59,8 +59,8 @@ type Job struct {
 	// the death of a process for them. The error fails the test, unless a finished change has removed the rank.
 	// The program closes its communicators and sessions before it returns the error.
 	Continue bool
-	// Goroutines, if not 0, makes the program of Run that of this many goroutine ranks in each rank. They are
-	// the ranks of a thread communicator (mpi.NewThreadComm), whose communicator the program gets.
+	// Goroutines, if not 0, is the number of goroutine ranks in each rank that run the program of Run. They are
+	// the ranks of a thread communicator (mpi.NewThreadComm). The program gets its communicator.
 	Goroutines int
 	// Params sets parameters in all ranks, as mpi.WithParam does: {"pml": "cm"} runs
 	// them over another stack.
@@ -78,7 +78,7 @@ type Job struct {
 // fails, hangs or leaves something behind.
 func Run(t testing.TB, n int, f Program) { t.Helper(); Job{Size: n}.Run(t, f) }
 
-// Run runs the job: see Run.
+// Run runs the job like the function Run.
 func (j Job) Run(t testing.TB, f Program) {
 	t.Helper()
 	j.RunSessions(t, func(ctx context.Context) (err error) {
@@ -119,8 +119,8 @@ func goroutines(ctx context.Context, c *mpi.Comm, n int, f Program) error {
 	return errors.Join(err, tc.Close())
 }
 
-// closed calls a Close, which the program may have called before. Its error counts
-// where nothing else has failed.
+// closed calls a Close, which the program may have called before. It sets err to the error of Close if err is
+// nil.
 func closed(err *error, close func() error) {
 	if e := close(); *err == nil && !errors.Is(e, mpi.ErrClosed) {
 		*err = e
@@ -138,8 +138,8 @@ func rankOf(ctx context.Context) *rank {
 	return r
 }
 
-// Open opens a session of the rank whose context it is, with the job's options and
-// then more: mpi.OpenSession for programs of RunSessions.
+// Open opens a session of the rank that ctx belongs to, with the job's options followed by more. Programs of RunSessions
+// call it instead of mpi.OpenSession.
 func Open(ctx context.Context, more ...mpi.SessionOption) (*mpi.Session, error) {
 	r := rankOf(ctx)
 	s, err := mpi.OpenSession(ctx, append(r.options[:len(r.options):len(r.options)], more...)...)

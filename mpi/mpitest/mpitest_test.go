@@ -98,7 +98,7 @@ func TestRun_RankHangs_IsNamed(t *testing.T) {
 			if c.Rank() != 2 {
 				return nil
 			}
-			_, err := c.Recv(ctx, make([]byte, 1), 2, 7) // of itself: others close, which would end it
+			_, err := c.Recv(ctx, make([]byte, 1), 2, 7) // From itself, because a receive from another rank would end with its Close.
 			return err
 		})
 	})
