@@ -22,15 +22,15 @@ type Module struct {
 	engine *progress.Engine
 
 	// name is the component name of the MTL.
-	name   string
-	mtl    mtl.Module
-	source progress.Source
-	caps   mtl.Caps
-	layout idLayout
-
-	// Optional interfaces of the MTL, nil if it does not implement them.
+	name string
+	mtl  mtl.Module
+	// recvPoller and prefixKeeper are optional interfaces of the MTL, nil if it does not
+	// implement them.
 	recvPoller   mtl.Looker
 	prefixKeeper mtl.Keeper
+	source       progress.Source
+	caps         mtl.Caps
+	layout       idLayout
 
 	// hasMessageLimit is set if the MTL limits the length of a message. Longer
 	// messages use the rendezvous protocol of rendezvous.go.
