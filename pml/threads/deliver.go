@@ -201,7 +201,7 @@ func (c *comm) keep(p *peer, in *arrival) {
 	}
 }
 
-// message returns the arrival as a message of its own.
+// message returns the arrival as a separate message.
 func (in *arrival) message() *message {
 	m := in.large
 	if m == nil {
@@ -228,7 +228,7 @@ func (c *comm) unqueued(m *message) {
 // it is synchronous.
 func (r *Rank) discard(m *message) {
 	if m.offer != nil && !m.offer.take(offerMatched) {
-		return // withdrawn: a cell of the sender's follows
+		return // It was withdrawn, and another cell of the sender follows.
 	}
 	if m.claimed == nil {
 		r.stats.Dropped++
@@ -271,7 +271,7 @@ func (r *Rank) forget(m *message) {
 	m.offer.drop()
 }
 
-// keepEarly stores a message for a communicator of which the rank has no handle.
+// keepEarly queues an early arrival.
 func (r *Rank) keepEarly(id uint64, in *arrival) {
 	if !r.team.mayOpen(r, id) {
 		r.dropArrival(in)

@@ -10,7 +10,7 @@ import (
 
 var offerStates = [...]string{"queued", "offered", "offered", "claimed", "offered", "copying", "withdrawn"}
 
-// Inspect describes the rank's queues, with what is in its ring. It returns within 100 ms, as
+// Inspect describes the rank's queues and the contents of its ring. It returns within 100 ms, as
 // pml.Module.Inspect does.
 func (r *Rank) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 	r.deliver(nil)
@@ -59,8 +59,7 @@ func (c *comm) inspect(ci *pml.CommInspection, plane pml.Plane) {
 	})
 }
 
-// Uses reports whether an operation of the rank uses a part of the memory: a send whose payload stays
-// in its buffer, or a receive that has not completed.
+// Uses reports whether an offer or an incomplete receive of the rank uses a part of the memory.
 func (r *Rank) Uses(memory []byte) bool {
 	r.deliver(nil)
 	r.engine.Lock()

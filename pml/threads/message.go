@@ -9,29 +9,29 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// message is a message in or on its way to an unexpected queue: a pooled copy of the payload,
-// the message of an offer, or one that the PML below has. Its sender owns it until it publishes the cell, then the
+// message is a message in an unexpected queue, or on its way there. It is a pooled copy of the payload, the message
+// of an offer, or a message that the PML below has. The sender owns it until it publishes the cell, and then the
 // receiver.
 type message struct {
 	node  match.Message[message]
-	data  []byte // the payload, unless it is an offer
-	offer *offer // nil: it is none
+	data  []byte // Payload, nil for an offer.
+	offer *offer // nil if it is no offer.
 	home  *Rank  // Rank that has it in its free lists; nil if messagePools have it.
 	next  *message
 
 	// Of a message of another process.
-	claimed pml.Claimed // nil: it is of this process
+	claimed pml.Claimed // nil for messages of this process.
 	bytes   int64
 
 	// Of the receiver, once the message has left the ring.
-	c        *comm // nil: an early arrival
+	c        *comm // nil for an early arrival.
 	plane    pml.Plane
 	isQueued bool   // It is in the unexpected queue.
 	comm     uint64 // shared.id of an early arrival
 
 	// Of a message that a watcher has.
 	handed    base.Claimed
-	unmatched pml.Unmatched // nil: it has none
+	unmatched pml.Unmatched // May be nil.
 }
 
 // length is that of the message in bytes.
@@ -52,7 +52,7 @@ func (m *message) status() pml.Status {
 // messageCost is the memory of an unmatched message beside its payload, in bytes.
 const messageCost = 256
 
-// cost is what the message adds to Rank.pressure while it is unmatched.
+// cost returns the contribution of an unmatched message to Rank.pressure.
 // The PML below bounds the memory of its messages.
 func (m *message) cost() int64 {
 	if m.claimed != nil {

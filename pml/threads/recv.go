@@ -13,8 +13,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Recv implements pml.Comm. The usual case is a message that is about to come from a known
-// source: see recvDirect.
+// Recv implements pml.Comm. The usual case, a message that arrives soon from a known
+// source, is in recvDirect.
 func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml.Plane) (pml.Status, error) {
 	r := c.rank
 	if src >= 0 && c.shared.ranks[src] == nil {
@@ -43,7 +43,7 @@ const pollsPerCheck = 32
 // recvDirect is a blocking receive from one rank while its caller holds the lock and polls the
 // ring. If the next cell has the message that it waits for, the payload is copied from there.
 // Nothing is posted, because no other goroutine of the rank can post or poll meanwhile, and
-// senders leave the draining to the caller. It reports false if the message does not come soon, if another
+// senders leave the draining to the caller. It returns false if the message does not come soon, if another
 // cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
 func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	r := c.rank
@@ -179,7 +179,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 	return f, nil
 }
 
-// Pause implements base.Prober: until a message arrives that has no receive.
+// Pause implements base.Prober. It waits until an unexpected message arrives.
 func (c *comm) Pause(ctx context.Context, _ int) error {
 	r := c.rank
 	arrival := new(progress.Completion)

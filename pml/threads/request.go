@@ -137,8 +137,8 @@ func (x *receive) Release() {
 // First implements pml.Owner.
 func (x *receive) First() progress.Source { return nil }
 
-// send is a send in progress: one with an offer, or one that was complete when it began. The
-// rank's lock guards it.
+// send is a send with an offer, or one that completed at its start. The rank's lock
+// guards it.
 type send struct {
 	pml.Request
 	rank  *Rank
@@ -173,7 +173,7 @@ func (r *Rank) completeSend() *send {
 	return s
 }
 
-// droppedError is the error of a synchronous send whose message the receiver has dropped.
+// droppedError returns the error of a synchronous send with a message that the receiver has dropped.
 func (s *send) droppedError() error {
 	return &framework.TransportError{Component: name, Peer: fmt.Sprintf("rank %d", s.dst), Op: "exchange", Err: framework.ErrCommClosed}
 }
@@ -210,7 +210,7 @@ func (s *send) Cancel() {
 	}
 }
 
-// endClaimed ends a send whose message a matched probe has taken, and which no receive follows.
+// endClaimed ends a send with a claimed message that is never received.
 // The offer is not reused, since the claimed message still refers to it.
 func (s *send) endClaimed() {
 	if s.offer.state.CompareAndSwap(offerClaimed, offerWithdrawn) {

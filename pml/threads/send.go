@@ -64,7 +64,7 @@ func (c *comm) request(s *send, err error) (*pml.Request, error) {
 	return &s.Request, nil
 }
 
-// sendDirect sends a message that is copied, if nothing stands against it. locked is whether the
+// sendDirect sends a message that is copied, if that is possible at once. locked is set if the
 // caller holds the lock.
 func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode, locked bool) bool {
 	n := len(buf.Bytes)
@@ -126,7 +126,7 @@ func (r *Rank) spillFor(h header, comm uint64, source, tag int32, payload []byte
 	r.spill(h, comm, source, tag, payload, large)
 }
 
-// startSend sends a message that sendDirect does not: its cell is an offer, or a copy of the
+// startSend sends a message that sendDirect does not send. Its cell is an offer, or a copy of the
 // parts that a layout selects. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*send, error) {
 	if err := c.Over(plane); err != nil {

@@ -23,14 +23,14 @@ const (
 	offerWithdrawn                    // The sender has withdrawn it.
 )
 
-// offer is a send whose payload stays in the sender's buffer. Offers are reused, and never
-// become anything else: a goroutine may use a stale pointer to claim chunks.
+// offer is a send whose payload stays in the sender's buffer. Offers are reused as offers only,
+// because a goroutine may use a stale pointer to claim chunks.
 type offer struct {
 	state atomic.Uint32
 	msg   message
-	buf   pml.Buffer // of the sender
-	from  *Rank      // the sender
-	send  *send      // guarded by the sender's lock
+	buf   pml.Buffer // Buffer of the send.
+	from  *Rank      // Sender.
+	send  *send      // Guarded by the sender's lock.
 
 	source, tag int32
 
@@ -44,14 +44,14 @@ type offer struct {
 	// (21-41), and their number (42-62). 0: none can be claimed.
 	claims atomic.Uint64
 	left   atomic.Int32 // chunks that are not copied
-	// users is the number of ranks that have the offer: each has a cell to come.
+	// users is the number of ranks that have the offer and will get another cell for it.
 	users atomic.Int32
 }
 
 const (
-	// chunkSize is how much is copied under one claim, in bytes: some microseconds.
+	// chunkSize is the number of bytes copied under one claim, which takes some microseconds.
 	chunkSize = 32 << 10
-	// chunksPerRun is the number of chunks that a task copies: some tens of microseconds.
+	// chunksPerRun is the number of chunks that a task copies, in some tens of microseconds.
 	chunksPerRun = 8
 	chunkBits    = 21
 	chunkMask    = 1<<chunkBits - 1
