@@ -21,8 +21,8 @@ func (k *canceler) Completed(r *pml.Request) {
 	_, _, _ = r.Take(r.Generation())
 }
 
-// TestAbort_NotifierCancelsOtherOperations_EndsAllOnce: the operation after the one that ends is the
-// next of the walk.
+// TestAbort_NotifierCancelsOtherOperations_EndsAllOnce lets the notifier of one operation cancel the next one of the
+// walk.
 func TestAbort_NotifierCancelsOtherOperations_EndsAllOnce(t *testing.T) {
 	receive := func(c *comm, src, tag int) (*pml.Request, error) {
 		return c.StartRecv(pml.Buffer{}, src, tag, p2p), nil

@@ -30,8 +30,7 @@ func overOb1(b btl.Component, change func(*threads.Params), ranks ...int) pmltes
 	return s
 }
 
-// TestContract_SeveralProcesses: each rank in a process of its own, and ranks in two and three
-// processes.
+// TestContract_SeveralProcesses covers one process for each rank, and ranks in two and three processes.
 func TestContract_SeveralProcesses(t *testing.T) {
 	for _, ranks := range [][]int{nil, {2, 2}, {1, 2, 5}} {
 		t.Run(fmt.Sprint("shm, ranks ", ranks), func(t *testing.T) {
@@ -43,7 +42,7 @@ func TestContract_SeveralProcesses(t *testing.T) {
 	})
 }
 
-// TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing: between ranks of different processes.
+// TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing covers ranks of different processes.
 func TestMessage_SteadyStateOfSeveralProcesses_AllocatesNothing(t *testing.T) {
 	if underRace {
 		t.Skip("pools drop objects at random under the race detector")
@@ -63,8 +62,8 @@ func overCM(nodes int, ranks ...int) pmltest.Stack {
 	return s
 }
 
-// TestContract_NetworkMatches: a network matches the messages of other processes, with and without
-// ob1 on the node.
+// TestContract_NetworkMatches covers a network that matches the messages of other processes, with and without ob1 on
+// the node.
 func TestContract_NetworkMatches(t *testing.T) {
 	for _, nodes := range []int{0, 1, 2} {
 		for _, ranks := range [][]int{nil, {2, 2}, {1, 2, 5}} {
@@ -75,8 +74,8 @@ func TestContract_NetworkMatches(t *testing.T) {
 	}
 }
 
-// TestPath_Fails_EndsOperationsAtBothEnds: with ErrTransport, and a receive from any source with
-// ErrProcFailedPending. Ranks of the same process go on.
+// TestPath_Fails_EndsOperationsAtBothEnds expects ErrTransport, and ErrProcFailedPending for a receive from any source.
+// Ranks of the same process continue.
 func TestPath_Fails_EndsOperationsAtBothEnds(t *testing.T) {
 	s := overOb1(btlfault.Wrap(btltest.NewMemory(btltest.Options{}), btlfault.Plan{KillAfter: 40}), nil, 2, 2)
 	w := pmltest.OpenWorld(t, s, 4) // ranks 0 and 2 are of the first process
@@ -114,8 +113,8 @@ func TestPath_Fails_EndsOperationsAtBothEnds(t *testing.T) {
 	}
 }
 
-// TestTeamClose_CommunicatorsOpen_EndsOperations: a receive of another process's message, and what
-// comes later is dropped.
+// TestTeamClose_CommunicatorsOpen_EndsOperations covers a receive of another process's message. Later messages are
+// dropped.
 func TestTeamClose_CommunicatorsOpen_EndsOperations(t *testing.T) {
 	w, err := pmltest.NewWorld(overOb1(shm.OnHeap(), nil), 2)
 	if err != nil {
@@ -144,8 +143,8 @@ func TestTeamClose_CommunicatorsOpen_EndsOperations(t *testing.T) {
 	}
 }
 
-// TestRanks_ThousandsInTwoProcesses_TakeLittleMemory: tables by rank exist once per process, also in
-// the PML below.
+// TestRanks_ThousandsInTwoProcesses_TakeLittleMemory checks that tables by rank exist once per process, also in the PML
+// below.
 func TestRanks_ThousandsInTwoProcesses_TakeLittleMemory(t *testing.T) {
 	ranks := 2000
 	if underRace {

@@ -19,7 +19,7 @@ func (c *comm) checkRemoved(t *testing.T) {
 	}
 }
 
-// TestClose_TransferIsDeferred_CompletesIt: the completion cell follows the last drain of Close.
+// TestClose_TransferIsDeferred_CompletesIt delivers the completion cell after the last drain of Close.
 func TestClose_TransferIsDeferred_CompletesIt(t *testing.T) {
 	_, comms := openTeam(t, 2)
 	x := startTransfer(t, comms, 200_000, nil)
@@ -28,7 +28,7 @@ func TestClose_TransferIsDeferred_CompletesIt(t *testing.T) {
 	comms[1].checkRemoved(t)
 }
 
-// TestClose_TransferFollows_CompletesTheSend: the sender makes no call after Close.
+// TestClose_TransferFollows_CompletesTheSend has a sender without calls after Close.
 func TestClose_TransferFollows_CompletesTheSend(t *testing.T) {
 	_, comms := openTeam(t, 2)
 	x := startTransfer(t, comms, 200_000, nil)
@@ -38,7 +38,7 @@ func TestClose_TransferFollows_CompletesTheSend(t *testing.T) {
 	comms[0].checkRemoved(t)
 }
 
-// TestClose_CompletionBehindClaimedCell_CompletesIt: Close waits for the sender of the claimed cell.
+// TestClose_CompletionBehindClaimedCell_CompletesIt checks that Close waits for the sender of the claimed cell.
 func TestClose_CompletionBehindClaimedCell_CompletesIt(t *testing.T) {
 	team, comms := openTeam(t, 2)
 	x := startTransfer(t, comms, 200_000, nil)
@@ -56,8 +56,7 @@ func TestClose_CompletionBehindClaimedCell_CompletesIt(t *testing.T) {
 	comms[1].checkRemoved(t)
 }
 
-// TestTeamClose_MatchedOperations_Complete: the transfer is deferred, or its completion cells are in
-// the rings.
+// TestTeamClose_MatchedOperations_Complete covers deferred transfers, and completion cells in the rings.
 func TestTeamClose_MatchedOperations_Complete(t *testing.T) {
 	for _, ran := range []bool{false, true} {
 		team, comms := openTeam(t, 2)
@@ -70,7 +69,7 @@ func TestTeamClose_MatchedOperations_Complete(t *testing.T) {
 	}
 }
 
-// TestTeamClose_OfferInRing_IsReceived: the posted receive of the last rank matches it.
+// TestTeamClose_OfferInRing_IsReceived has a posted receive of the last rank that matches the offer.
 func TestTeamClose_OfferInRing_IsReceived(t *testing.T) {
 	team, comms := openTeam(t, 2)
 	x := &transfer{t: t, comms: comms, sent: bytes.Repeat([]byte{7}, 200_000), got: make([]byte, 200_000)}

@@ -64,8 +64,8 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestDeliver_OfferBehindOtherCells_IsDelivered: the receiver makes no call after its Irecv. The
-// senders of the other cells have no reason to deliver.
+// TestDeliver_OfferBehindOtherCells_IsDelivered has a receiver without calls after its Irecv. The senders of the other
+// cells do not deliver.
 func TestDeliver_OfferBehindOtherCells_IsDelivered(t *testing.T) {
 	team, comms := openTeam(t, 2)
 	ctx, receiver, id := deadline(t), team.Rank(1), comms[1].shared.id
@@ -100,8 +100,8 @@ func TestDeliver_OfferBehindOtherCells_IsDelivered(t *testing.T) {
 	}
 }
 
-// TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell: the progress goroutine retries
-// after Due. A ring would make it retry at once, again and again.
+// TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell checks that the progress goroutine retries after Due. A
+// wake-up would make it retry in a loop.
 func TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell(t *testing.T) {
 	team, _ := openTeam(t, 1)
 	r, process := team.Rank(0), team.process
@@ -151,7 +151,7 @@ func (f *refill) Completed(r *pml.Request) {
 	}
 }
 
-// TestDrain_ProducersFillTheRingMeanwhile_Ends: a cell follows each one that is consumed.
+// TestDrain_ProducersFillTheRingMeanwhile_Ends adds a cell after each one that is consumed.
 func TestDrain_ProducersFillTheRingMeanwhile_Ends(t *testing.T) {
 	team, comms := openTeam(t, 1)
 	r := team.Rank(0)

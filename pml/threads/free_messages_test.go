@@ -19,7 +19,7 @@ func (f *freeMessages) listed() (n int) {
 	return n
 }
 
-// TestFreeMessages_StreamInOneDirection_ReturnToTheSender: the receiver keeps none of them.
+// TestFreeMessages_StreamInOneDirection_ReturnToTheSender checks that the receiver keeps none of them.
 func TestFreeMessages_StreamInOneDirection_ReturnToTheSender(t *testing.T) {
 	team, comms := openTeam(t, 2)
 	buf := pml.Buffer{Bytes: make([]byte, 1000)}
@@ -42,7 +42,7 @@ func TestFreeMessages_StreamInOneDirection_ReturnToTheSender(t *testing.T) {
 	}
 }
 
-// TestFreeMessages_ManyUnderWay_AreLimited: messages beyond the limit belong to no rank.
+// TestFreeMessages_ManyUnderWay_AreLimited checks that messages beyond the limit belong to no rank.
 func TestFreeMessages_ManyUnderWay_AreLimited(t *testing.T) {
 	r := &Rank{}
 	var all []*message
@@ -65,8 +65,8 @@ func TestFreeMessages_ManyUnderWay_AreLimited(t *testing.T) {
 	}
 }
 
-// TestFreeMessages_ManyGoroutines_ShareNoMessage: goroutines of the sender take messages while
-// receivers return them.
+// TestFreeMessages_ManyGoroutines_ShareNoMessage lets goroutines of the sender take messages while receivers return
+// them.
 func TestFreeMessages_ManyGoroutines_ShareNoMessage(t *testing.T) {
 	r := &Rank{}
 	var senders, receivers sync.WaitGroup

@@ -29,8 +29,8 @@ func open(t testing.TB, s pmltest.Stack, n int) (*pmltest.World, []pml.Comm) {
 	return w, w.Comms(t, cid.PolicyAgree)
 }
 
-// TestSend_LockOfReceiverIsBusy_ReturnsAndIsDelivered: a sender never waits for a rank. The
-// process's engine delivers, although no goroutine of the receiver polls afterwards.
+// TestSend_LockOfReceiverIsBusy_ReturnsAndIsDelivered checks that a sender never waits for a rank. The process's engine
+// delivers, although no goroutine of the receiver polls afterwards.
 func TestSend_LockOfReceiverIsBusy_ReturnsAndIsDelivered(t *testing.T) {
 	w, comms := open(t, stack(nil), 2)
 	ctx := t.Context()
@@ -77,8 +77,8 @@ func (f notifier) Completed(r *pml.Request) {
 	f()
 }
 
-// TestAbort_PendingOperations_EndWithItsError: those on the plane that have not matched. Later ones
-// that can't complete at once do too; a message that is here is received.
+// TestAbort_PendingOperations_EndWithItsError covers unmatched operations on the plane, and later ones that cannot
+// complete at once. A message that has arrived is received.
 func TestAbort_PendingOperations_EndWithItsError(t *testing.T) {
 	_, comms := open(t, stack(nil), 3)
 	ctx, reason := t.Context(), errors.New("the reason")

@@ -120,7 +120,7 @@ func (o *observer) Run(*progress.Tasks) {
 	o.isPolled = o.comms[1].rank.polled.Polled()
 }
 
-// TestTransfer_LongTaskOfWait_IsDividedAndReturnsTokens: another task of the rank runs between.
+// TestTransfer_LongTaskOfWait_IsDividedAndReturnsTokens checks that another task of the rank runs in between.
 func TestTransfer_LongTaskOfWait_IsDividedAndReturnsTokens(t *testing.T) {
 	_, comms := openTeam(t, 2)
 	const chunks = 3 * chunksPerRun
@@ -162,8 +162,8 @@ func (g *gate) Unpack(buf, src []byte, offset int64) {
 	copy(buf[offset:], src)
 }
 
-// TestTransfer_ProcessLockHeld_IsCopiedByAnotherGoroutine: a poll of the process's engine runs the
-// tasks of a postponed rank.
+// TestTransfer_ProcessLockHeld_IsCopiedByAnotherGoroutine checks that a poll of the process's engine runs the tasks of a
+// postponed rank.
 func TestTransfer_ProcessLockHeld_IsCopiedByAnotherGoroutine(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		team, comms := openTeam(t, 2)

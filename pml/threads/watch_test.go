@@ -30,8 +30,8 @@ func (w *receiver) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 
 func (w *receiver) Changed() {}
 
-// TestWatch_ArrivalsAndWithdrawalsMeanwhile_KeepsOrder: the call for the first message drains the
-// ring, which has the withdrawal of the second message and a further message.
+// TestWatch_ArrivalsAndWithdrawalsMeanwhile_KeepsOrder drains the ring in the call for the first message. The ring has
+// the withdrawal of the second message, and a further message.
 func TestWatch_ArrivalsAndWithdrawalsMeanwhile_KeepsOrder(t *testing.T) {
 	_, comms := openTeam(t, 2)
 	sender, c := comms[0], comms[1]
