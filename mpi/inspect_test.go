@@ -75,7 +75,7 @@ func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("Inspect says %v", err)
 	}
-	if want := "the queues of pml ob1 are unknown: deadline exceeded: the progress engine"; !strings.Contains(text, want) {
+	if want := "the queues of pml ob1 are unknown: deadline exceeded: progress engine"; !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)
 	}
 	if _, err := c.Inspect(); err != nil {

@@ -237,6 +237,12 @@ func FuzzPartitionChannel_Take(f *testing.F) {
 		for _, p := range []*Persistent{s, r} {
 			_, _ = p.Wait(t.Context())
 			p.parts.round, p.parts.send.hasClear = 0, false
+		}
+		e.Lock()
+		clear(ch.failedRounds)
+		ch.droppedPayload = 0
+		e.Release()
+		for _, p := range []*Persistent{s, r} {
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
