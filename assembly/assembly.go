@@ -213,14 +213,14 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.fabric, err = a.registry.Spread(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
+	if a.fabric, err = a.registry.PreferNetwork(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
 		return err
 	}
-	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.OnMachine())
+	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.MachineRanks())
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
-		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeMark()), Engine: progress.New(opt), Logger: log,
+		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeLabel()), Engine: progress.New(opt), Logger: log,
 		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, serialize(a.timing.watch(a.options.Hooks)))
 	if err != nil {
@@ -232,7 +232,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	a.timing.mark(stepModules)
 	a.nodeProcs = newNodeProcs(&a.env)
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
-		events.Begin(a.env.Self.Nonce)
+		events.BeginIncarnation(a.env.Self.Nonce)
 		events.OnEvent(a.event)
 	}
 	a.timing.mark(stepSession)
@@ -273,10 +273,10 @@ func newNonce() uint64 {
 // warnsForNode reports whether this process logs warnings about its node on behalf of all processes there. `ferry run` logs them itself.
 func (a *Assembly) warnsForNode() bool {
 	identity := a.client.Identity()
-	if identity.Singleton || a.options.Client != nil {
-		return identity.Singleton
+	if identity.IsSingleton || a.options.Client != nil {
+		return identity.IsSingleton
 	}
-	return identity.Leads() && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
+	return identity.IsJobReporter() && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
 }
 
 // openBootstrap opens the first bootstrap of the selection. It does not fall back to the next one, because a program started by a launcher
@@ -286,7 +286,7 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 		a.client = a.options.Client
 		return nil
 	}
-	choice, err := a.selections[framework.Bootstrap].One()
+	choice, err := a.selections[framework.Bootstrap].TakeFirst()
 	if err != nil {
 		return err
 	}
@@ -424,7 +424,7 @@ func (a *Assembly) close() error {
 	a.readers.Unlock()
 	err := a.Stack.Close()
 	if ok {
-		events.End()
+		events.EndIncarnation()
 	}
 	if a.process == nil && a.options.Client == nil {
 		err = errors.Join(err, a.client.Close())

@@ -15,7 +15,7 @@ func (a *Assembly) ForcedAlgorithms(values *framework.Values) (*coll.Force, erro
 }
 
 // CollOffers returns the offers of the selected components for communicators of a shape, in the order of selection.
-func (a *Assembly) CollOffers(shape coll.Shape) (offers []coll.Offered, err error) {
+func (a *Assembly) CollOffers(shape coll.Shape) (offers []coll.ComponentOffer, err error) {
 	for _, choice := range a.selections[framework.Coll].Chosen {
 		component, ok := choice.Component.(coll.Component)
 		if !ok {
@@ -25,7 +25,7 @@ func (a *Assembly) CollOffers(shape coll.Shape) (offers []coll.Offered, err erro
 			if err := o.Check(choice.Verdict.Name); err != nil {
 				return nil, err
 			}
-			offers = append(offers, coll.Offered{Component: choice.Verdict.Name, Offer: o})
+			offers = append(offers, coll.ComponentOffer{Component: choice.Verdict.Name, Offer: o})
 		}
 	}
 	return offers, nil

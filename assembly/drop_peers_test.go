@@ -40,7 +40,7 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 
 // died is the event of a process's death.
 func (g guest) died() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcDied, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"}
+	return bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"}
 }
 
 // left is the event that a process has closed its session.
@@ -139,7 +139,7 @@ func TestAssembly_ProcessIsDisconnected_IsKept(t *testing.T) {
 	defer a.Close()
 	g := joins(t, a, 1)
 	g.comm.Close()
-	events.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"})
 	if got := a.await(); got.known != 1 {
 		t.Errorf("%+v: it may begin again", got)
 	}

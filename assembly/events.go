@@ -25,7 +25,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		return
 	}
 	switch ev.Kind {
-	case bootstrap.ProcDied:
+	case bootstrap.ProcFailed:
 		a.removeNodeProc(ev)
 		a.env.Logger.Info("process failed", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, life := range a.incarnationsOf(ev) {
@@ -37,16 +37,16 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.ProcLeft:
 		a.removeNodeProc(ev)
 		a.leave(ev)
-	case bootstrap.GivenUp:
+	case bootstrap.PeerDisconnected:
 		a.env.Logger.Info("a process has disconnected this one", "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.disconnectedBy(ev, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
-	case bootstrap.Broken:
+		a.disconnectedBy(ev, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
+	case bootstrap.CommBroken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
 		a.enqueueEvent(peerEvent{broken: &ev})
-	case bootstrap.Revoked:
+	case bootstrap.CommRevoked:
 		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
 		a.enqueueEvent(peerEvent{revoked: &ev})
-	case bootstrap.Noted:
+	case bootstrap.NoteReceived:
 		a.passNote(ev)
 	case bootstrap.ServerLost:
 		a.launcherLost(ev.Reason)
@@ -181,7 +181,7 @@ func (a *Assembly) deliver(n peerEvent) {
 // ReportBroken reports to the other members of a communicator that this process takes part in no further collective of it. It returns at once.
 func (a *Assembly) ReportBroken(comm cid.Extended, members []framework.Proc, why error) {
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok && len(members) > 1 {
-		events.Broke(comm, members, why.Error())
+		events.ReportBroken(comm, members, why.Error())
 	}
 }
 
@@ -203,14 +203,14 @@ func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	return r.Revoke(comm, members)
 }
 
-// disconnectPeer implements pml.Env.GiveUp.
+// disconnectPeer implements pml.Env.Disconnect.
 func (a *Assembly) disconnectPeer(peer framework.Life, why error) {
 	if a.disconnectStream(peer, why) {
 		return
 	}
 	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
 		a.countDisconnect(peer)
-		events.GiveUp(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())
+		events.Disconnect(a.env.Worlds.Proc(peer.ID), peer.Nonce, why.Error())
 	}
 }
 

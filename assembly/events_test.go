@@ -59,10 +59,10 @@ type eventful struct {
 	event func(bootstrap.Event)
 }
 
-func (e *eventful) Begin(uint64)                                 {}
-func (e *eventful) End()                                         {}
-func (e *eventful) GiveUp(framework.Proc, uint64, string)        {}
-func (e *eventful) Broke(cid.Extended, []framework.Proc, string) {}
+func (e *eventful) BeginIncarnation(uint64)                                 {}
+func (e *eventful) EndIncarnation()                                         {}
+func (e *eventful) Disconnect(framework.Proc, uint64, string)        {}
+func (e *eventful) ReportBroken(cid.Extended, []framework.Proc, string) {}
 
 func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 
@@ -107,7 +107,7 @@ func TestEvent_TransportHangs_DumpIsNotDelayed(t *testing.T) {
 	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
 	a, events := hang.open(t, watch)
 	hang.hang(a)
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
 	if dead := a.Failed(); len(dead) != 1 {
@@ -144,7 +144,7 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
 	}
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: other, Reason: "test"}) // Without a nonce.
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: other, Reason: "test"}) // Without a nonce.
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
 	if dead := a.Failed(); len(dead) != 1 || dead[0] != (Failure{life, "test"}) {

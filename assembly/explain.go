@@ -55,7 +55,7 @@ type Pair struct {
 	// Unused has the addresses of both ends without a connection.
 	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
 	// Learnt has the results of the selector of From for large messages from To.
-	Learnt []pml.Learnt `json:"learnt,omitempty"`
+	Learnt []pml.TransferEstimates `json:"learnt,omitempty"`
 }
 
 // ComponentVerdict is the verdict on a component.

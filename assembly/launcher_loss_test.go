@@ -55,7 +55,7 @@ func TestLauncherLost_TimeoutPasses_EndsExchangeWithAll(t *testing.T) {
 	defer a.Close()
 	early, left, died := meet(t, a, 1), meet(t, a, 2), meet(t, a, 3)
 	events.event(bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
 	events.event(lost)
 	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("a receive that waits when the launcher goes: %v", err)

@@ -51,7 +51,7 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 	}
 	p := &levelPort{Assembly: a, ctx: ctx, layout: layout, group: group, rank: rank, began: time.Now(), key: layout.Key(tag, a.bootstrapParams.RootsFrom)}
 	table := a.pmls[0].CIDs()
-	p.ids = table.OfferFor(policy, len(group), levelsRoom)
+	p.ids = table.WithholdCandidates(policy, len(group), levelsRoom)
 	p.ended = a.disconnectedMembers(group)
 	defer table.Release(p.ids) // No effect after the ids are settled.
 	defer p.close()
@@ -87,7 +87,7 @@ type levelPort struct {
 	rank   int
 	began  time.Time
 	key    uint64 // Of the tags of the levels.
-	ids    *cid.Offer
+	ids    *cid.Candidates
 	ended  []wireup.Ended
 
 	root  framework.Life // Of this node.
@@ -126,8 +126,8 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 	}
 	tag := fmt.Sprintf("\x00level %d %016x", l.Number, p.key)
 	ctx := bootstrap.WithTimeout(p.ctx, p.remaining(deadline))
-	m, spec, payloads, err := p.wireUp(ctx, members, l.Self, tag, func(room int) *cid.Offer {
-		return p.pmls[0].CIDs().OfferFor(cid.PolicyAgree, len(members), min(room, levelRoom))
+	m, spec, payloads, err := p.wireUp(ctx, members, l.Self, tag, func(room int) *cid.Candidates {
+		return p.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, len(members), min(room, levelRoom))
 	}, extra)
 	if err != nil {
 		return nil, nil, err

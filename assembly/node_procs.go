@@ -22,7 +22,7 @@ type nodeProcs struct {
 }
 
 func newNodeProcs(env *progress.Env) nodeProcs {
-	n := nodeProcs{engine: env.Engine, locals: env.Identity.OnMachine(), isAll: env.Identity.Divided, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Life]struct{}{}}
+	n := nodeProcs{engine: env.Engine, locals: env.Identity.MachineRanks(), isAll: env.Identity.IsDivided, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Life]struct{}{}}
 	for _, rank := range n.locals {
 		n.nonces[framework.MakeProcID(0, rank)] = 0
 	}

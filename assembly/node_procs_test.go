@@ -16,7 +16,7 @@ func newHere(t *testing.T) *nodeProcs {
 	engine := progress.New(progress.Options{})
 	t.Cleanup(engine.Close)
 	n := newNodeProcs(&progress.Env{
-		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 4}, First: 4, Size: 3, Most: 8, LocalSize: 2, Locals: []uint32{4, 5}},
+		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 4}, FirstRank: 4, Size: 3, MaxSize: 8, LocalSize: 2, LocalRanks: []uint32{4, 5}},
 		Worlds:   framework.NewWorlds("job"), Self: life(4, 40), Engine: engine,
 	})
 	return &n
@@ -98,7 +98,7 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	defer a.Close()
 	a.nodeProcs.expect(t, "alone", 1)
 	card := wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes}
-	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcDied, bootstrap.ProcLeft} {
+	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcFailed, bootstrap.ProcLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5
 		if err := a.learn(framework.Life{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {
@@ -116,8 +116,8 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 func TestNodeProcs_MachineIsDivided_CountsProcessesOfAllNodes(t *testing.T) {
 	engine := progress.New(progress.Options{})
 	t.Cleanup(engine.Close)
-	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 4, Most: 8}.OnNode(bootstrap.NodeMap{{Count: 2}, {First: 2, Count: 2, Node: 1}})
-	id.Divided = true
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 4, MaxSize: 8}.OnNode(bootstrap.NodeMap{{Count: 2}, {First: 2, Count: 2, Node: 1}})
+	id.IsDivided = true
 	n := newNodeProcs(&progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: life(0, 1), Engine: engine})
 	n.expect(t, "open", 4)
 	n.arrive(life(5, 50), false)

@@ -28,7 +28,7 @@ func somePayload(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.encodePayload(a.ownCard, wireup.Payload{IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
+	b, err := a.encodePayload(a.ownCard, wireup.Payload{IDs: cid.NewTable(10).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (a *Assembly) disconnectedBy(ev bootstrap.Event, how error) {
 
 // endExchangeInPML notifies a PML of the end of all exchange with a process, unless they have reconnected since.
 func (a *Assembly) endExchangeInPML(m PML, n peerEvent) {
-	if errors.Is(n.exchangeEnd, framework.ErrGivenUp) {
+	if errors.Is(n.exchangeEnd, framework.ErrPeerDisconnected) {
 		a.learnMu.Lock()
 		defer a.learnMu.Unlock()
 		a.mu.Lock()

@@ -43,7 +43,7 @@ func TestPayload_MaxEnded_FitsBootstrapLimit(t *testing.T) {
 	for i := range ended {
 		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Epoch: 1 << 31}
 	}
-	b, err := a.encodePayload(a.ownCard, wireup.Payload{Ended: ended, IDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()})
+	b, err := a.encodePayload(a.ownCard, wireup.Payload{Ended: ended, IDs: cid.NewTable(10).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes()})
 	if err != nil {
 		t.Fatal(err)
 	}

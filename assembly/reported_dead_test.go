@@ -39,13 +39,13 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	}
 	go construct()
 	<-client.entered
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
 	<-watch.died
 	if a.isolation != nil {
 		t.Error("the end of an earlier incarnation isolates the process")
 	}
 	watch.died = make(chan struct{})
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: self, Nonce: a.env.Self.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: self, Nonce: a.env.Self.Nonce, Reason: "test"})
 	<-watch.died
 	errs := map[string]error{"receive": r.wait(t), "construct": <-constructed}
 	go construct()
@@ -80,7 +80,7 @@ func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
 	watch := &slowWatcher{watcher{died: make(chan struct{})}, make(chan struct{}), nil}
 	a, events := newHanging().open(t, watch)
 	meet(t, a, 1)
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
 	<-watch.died
 	closed := make(chan error)
 	go func() { closed <- a.Close() }()

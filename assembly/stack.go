@@ -96,7 +96,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 		request = cmp.Or(request, framework.FailedRequest(err))
 		warnings = append(warnings, func() { env.Logger.Warn("pml failed to open", "pml", choice.Verdict.Name, "err", err) })
 	}
-	if _, err := selection.One(); err != nil {
+	if _, err := selection.TakeFirst(); err != nil {
 		return cmp.Or(request, err)
 	}
 	for _, warn := range warnings {
@@ -139,7 +139,7 @@ func (s *Stack) markUnusedTransports() {
 	}
 	for _, kind := range []framework.Kind{framework.BTL, framework.MTL} {
 		if selection := s.selections[kind]; selection != nil {
-			selection.Leave(func(name string) bool { return !slices.Contains(s.transportNames, framework.ComponentName(kind, name)) },
+			selection.Deselect(func(name string) bool { return !slices.Contains(s.transportNames, framework.ComponentName(kind, name)) },
 				fmt.Sprintf("pml %s needs no %s", strings.Join(names, ", "), kind))
 		}
 	}
@@ -207,11 +207,11 @@ func (o *requirementOpener) Open(kind framework.Kind, up func(name string) any) 
 		o.opened[kind] = append(o.opened[kind], name)
 		all = append(all, framework.Opened[any]{Name: name, Module: m})
 		if kind == framework.MTL {
-			_, err := selection.One()
+			_, err := selection.TakeFirst()
 			return all, err
 		}
 	}
-	return all, selection.Empty()
+	return all, selection.CheckChosen()
 }
 
 // openTransport opens a BTL or an MTL.
@@ -228,7 +228,7 @@ func (s *Stack) openTransport(ctx context.Context, choice framework.Choice, up a
 		}
 	case mtl.Component:
 		if up, ok := up.(mtl.Receiver); ok {
-			m, err := c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, Fabric: s.fabric})
+			m, err := c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, IsUnrequested: s.fabric})
 			if err != nil {
 				return nil, err
 			}

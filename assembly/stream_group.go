@@ -42,7 +42,7 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 		return m, spec, err
 	}
 	table := a.pmls[0].CIDs()
-	ids := table.OfferFor(g.Policy, len(g.Members), bootstrap.MaxPayload-len(used)-wireup.PayloadFrame)
+	ids := table.WithholdCandidates(g.Policy, len(g.Members), bootstrap.MaxPayload-len(used)-wireup.PayloadFrame)
 	defer table.Release(ids) // No effect after the candidates are settled.
 	body.IDs = ids.Bytes()
 	encoded, err := a.encodePayload(own, body)

@@ -280,11 +280,11 @@ func (a *Assembly) Nonce() uint64 {
 // passToStreams passes an event of the bootstrap on to the streams.
 func (a *Assembly) passToStreams(ev bootstrap.Event) {
 	switch ev.Kind {
-	case bootstrap.Dump, bootstrap.Noted: // The process's Watcher is notified.
+	case bootstrap.Dump, bootstrap.NoteReceived: // The process's Watcher is notified.
 		return
 	case bootstrap.ServerLost: // See noter and isolate.
 		return
-	case bootstrap.GivenUp: // It is about the stacks of two processes. See disconnectStream for those of streams.
+	case bootstrap.PeerDisconnected: // It is about the stacks of two processes. See disconnectStream for those of streams.
 		return
 	}
 	for _, s := range a.Streams() {
@@ -367,7 +367,7 @@ func (a *Assembly) disconnectStream(peer framework.Life, why error) bool {
 	}
 	proc, nonce, ok := a.processOf(peer)
 	if events, has := framework.As[bootstrap.EventSource](a.client); ok && has {
-		events.GiveUp(proc, nonce, fmt.Sprintf(streamReason, a.env.Self.Nonce, peer.Nonce)+why.Error())
+		events.Disconnect(proc, nonce, fmt.Sprintf(streamReason, a.env.Self.Nonce, peer.Nonce)+why.Error())
 	}
 	return true
 }
@@ -375,7 +375,7 @@ func (a *Assembly) disconnectStream(peer framework.Life, why error) bool {
 // streamDisconnect returns the nonces of the receiver's and of the sender's stack, if ev is a disconnect of a stream. It removes them
 // from the reason.
 func streamDisconnect(ev *bootstrap.Event) (to, from uint64, ok bool) {
-	if ev.Kind != bootstrap.GivenUp {
+	if ev.Kind != bootstrap.PeerDisconnected {
 		return 0, 0, false
 	}
 	if n, err := fmt.Sscanf(ev.Reason, streamReason, &from, &to); n < 2 || err != nil {
@@ -408,5 +408,5 @@ func (a *Assembly) peerDisconnected(ev bootstrap.Event, nonce uint64) {
 		return
 	}
 	a.env.Logger.Info("a process has disconnected a stream", "proc", a.env.Worlds.Proc(id).String(), "reason", ev.Reason)
-	a.endExchange(life, fmt.Errorf("%w: %s", framework.ErrGivenUp, ev.Reason))
+	a.endExchange(life, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
 }

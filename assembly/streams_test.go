@@ -27,8 +27,8 @@ type givesUp struct {
 	sent []bootstrap.Event
 }
 
-func (c *givesUp) GiveUp(p framework.Proc, nonce uint64, reason string) {
-	c.sent = append(c.sent, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: p, Nonce: nonce, Reason: reason})
+func (c *givesUp) Disconnect(p framework.Proc, nonce uint64, reason string) {
+	c.sent = append(c.sent, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: p, Nonce: nonce, Reason: reason})
 }
 
 func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
@@ -59,7 +59,7 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	}
 	end := func(reason string) {
 		t.Helper()
-		events.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: guests[0].proc, Nonce: 7, Reason: reason})
+		events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: guests[0].proc, Nonce: 7, Reason: reason})
 		for _, x := range append(streams[:], a) {
 			x.await()
 		}
@@ -92,11 +92,11 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 		hasNonce bool
 		isClosed bool // The process has no communicator with the member. The parent is that of another stream.
 	}{
-		"process has died":                         {bootstrap.ProcDied, 0, false, true, false},
-		"process has died, without a nonce":        {bootstrap.ProcDied, 0, false, false, false},
-		"stream has died, without a nonce":         {bootstrap.ProcDied, 3, false, false, false},
-		"stream has died before":                   {bootstrap.ProcDied, 3, true, true, false},
-		"stream has died, of a parent on a stream": {bootstrap.ProcDied, 3, false, false, true},
+		"process has died":                         {bootstrap.ProcFailed, 0, false, true, false},
+		"process has died, without a nonce":        {bootstrap.ProcFailed, 0, false, false, false},
+		"stream has died, without a nonce":         {bootstrap.ProcFailed, 3, false, false, false},
+		"stream has died before":                   {bootstrap.ProcFailed, 3, true, true, false},
+		"stream has died, of a parent on a stream": {bootstrap.ProcFailed, 3, false, false, true},
 		"process has left, without a nonce":        {bootstrap.ProcLeft, 0, false, false, false},
 		"stream has left, without a nonce":         {bootstrap.ProcLeft, 3, false, false, false},
 		"stream has left, of a parent on a stream": {bootstrap.ProcLeft, 3, false, false, true},
@@ -135,7 +135,7 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			if c.stream > 0 {
 				nonces[1] = 99
 			}
-			ids := s.pmls[0].CIDs().OfferFor(cid.PolicyAgree, 2, 100)
+			ids := s.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, 2, 100)
 			var payloads [][]byte
 			for _, nonce := range nonces {
 				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.capabilities, Card: s.ownCard.bytes, IDs: ids.Bytes()}.Encode()
@@ -151,7 +151,7 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			}
 			s.await()
 			want := []framework.Life{spec.Members.Member(1).Life}
-			if got := map[bootstrap.EventKind][]framework.Life{bootstrap.ProcDied: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
+			if got := map[bootstrap.EventKind][]framework.Life{bootstrap.ProcFailed: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
 				t.Errorf("reported are %v, want %v", got, want)
 			}
 			events.event(ev) // The one of the process may come later in the stream.

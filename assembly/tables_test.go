@@ -33,7 +33,7 @@ func someTable(t testing.TB, members int, nonce func(rank uint32) uint64) (*wire
 		rank := uint32(members - 1 - i)
 		group.Add(framework.Proc{Namespace: "job", Rank: rank})
 		one, err := wireup.NewPart(i, wireup.Payload{Nonce: nonce(rank), Capabilities: capabilities, Card: cardOf(t, rank, nonce(rank)),
-			GroupIDs: cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 100).Bytes()})
+			GroupIDs: cid.NewTable(10).WithholdCandidates(cid.PolicyAgree, 2, 100).Bytes()})
 		if err == nil {
 			err = part.Merge(one)
 		}
@@ -198,7 +198,7 @@ func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, er
 	t.Helper()
 	const members = 6
 	p := &levelPort{Assembly: a, ctx: t.Context(), rank: int(a.env.Identity.Proc.Rank)}
-	p.ids = a.pmls[0].CIDs().OfferFor(cid.PolicyAgree, members, levelsRoom)
+	p.ids = a.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, members, levelsRoom)
 	ids := p.ids // The cleanup does not keep p.
 	t.Cleanup(func() { a.pmls[0].CIDs().Release(ids) })
 	var part wireup.Part
@@ -271,7 +271,7 @@ func TestAccept_EventOfThisProcess_IsPassedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.incarnationsOf(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
+	if got := a.incarnationsOf(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
 		t.Errorf("the event is about %v", got)
 	}
 	runtime.KeepAlive(p)
@@ -286,7 +286,7 @@ func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	life := p.members.Member(5).Life
-	events.event(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
 	if got := a.await(); got.past != 1 {
 		t.Fatalf("%+v", got)
 	}
@@ -468,7 +468,7 @@ func TestDisconnect_MemberOfTable_FreesTheMemory(t *testing.T) {
 		runtime.AddCleanup(p.members, func(freed chan struct{}) { close(freed) }, freed)
 		return p.members.Member(5).Life
 	}()
-	events.event(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
 	a.await()
 	if !collected(freed) {
 		t.Fatal("the table is in use")

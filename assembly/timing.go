@@ -96,8 +96,8 @@ func (t *timing) snapshot() timingReport {
 func (t *timing) probes(selections map[framework.Kind]*framework.Selection) {
 	for kind, s := range selections {
 		for _, v := range s.Verdicts {
-			if v.Took > 0 {
-				t.addPart(stepSelection, "probe of "+string(kind)+" "+v.Name, v.Took)
+			if v.ProbeTime > 0 {
+				t.addPart(stepSelection, "probe of "+string(kind)+" "+v.Name, v.ProbeTime)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func TestTiming_Nil_HasNoEffect(t *testing.T) {
 	none.mark(stepOpen)
 	none.addPart(stepModules, "x", time.Second)
 	none.opened(framework.BTL, "x", time.Now())
-	none.probes(map[framework.Kind]*framework.Selection{framework.BTL: {Verdicts: []framework.Verdict{{Took: 1}}}})
+	none.probes(map[framework.Kind]*framework.Selection{framework.BTL: {Verdicts: []framework.Verdict{{ProbeTime: 1}}}})
 	if none.watch(nil) != nil {
 		t.Error("hooks where the program has none")
 	}

@@ -28,8 +28,8 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 	if layout != nil {
 		return a.wireUpLevels(ctx, layout, group, rank, tag, policy)
 	}
-	m, spec, _, err = a.wireUp(ctx, group, rank, tag, func(room int) *cid.Offer {
-		return a.pmls[0].CIDs().OfferFor(policy, len(group), room)
+	m, spec, _, err = a.wireUp(ctx, group, rank, tag, func(room int) *cid.Candidates {
+		return a.pmls[0].CIDs().WithholdCandidates(policy, len(group), room)
 	}, wireup.Payload{})
 	if err == nil {
 		a.timing.mark(stepComm)
@@ -39,7 +39,7 @@ func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int,
 
 // wireUp makes a group construct. It calls offer for the candidate ids with the room for them in bytes. The payload of this process includes
 // extra, which a creation in levels uses. It also returns the payloads of all members.
-func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int, tag string, offer func(room int) *cid.Offer, extra wireup.Payload) (m PML, spec pml.CommSpec, all [][]byte, err error) {
+func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int, tag string, offer func(room int) *cid.Candidates, extra wireup.Payload) (m PML, spec pml.CommSpec, all [][]byte, err error) {
 	own, err := a.currentCard()
 	if err != nil {
 		return m, spec, nil, err
@@ -81,7 +81,7 @@ type construction struct {
 	group []framework.Proc
 	rank  int // Of this process.
 	id    cid.Extended
-	ids   *cid.Offer // Candidate ids of this process.
+	ids   *cid.Candidates // Candidate ids of this process.
 	// processes are the nonces of the members' processes, for members that may be streams. It is nil in a group construct.
 	processes []uint64
 }
@@ -154,13 +154,13 @@ func (a *Assembly) enterWireUp() (leave func()) {
 // refuse reports to the members of group that this process has neither the communicator of id nor any derived from it.
 func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
-		m.Refuse(cid.Below(id), pml.AllEndpoints)
+		m.Refuse(cid.Descendants(id), pml.AllEndpoints)
 	}
 	if a.process != nil {
 		a = a.process
 	}
 	a.mu.Lock()
-	a.refusedComms = append(a.refusedComms, cid.Below(id))
+	a.refusedComms = append(a.refusedComms, cid.Descendants(id))
 	a.mu.Unlock()
 	a.ReportBroken(id, group, why)
 }
@@ -374,7 +374,7 @@ func decideIDs(payloads []wireup.Payload) (cid.Decision, error) {
 }
 
 // settle fills in the local ids of a decision.
-func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Offer, decision cid.Decision) error {
+func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Candidates, decision cid.Decision) error {
 	if decision.Policy == cid.PolicyLazy {
 		local, err := table.Reserve()
 		spec.Local = local

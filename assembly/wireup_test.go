@@ -48,7 +48,7 @@ func (s *scripted) Construct(ctx context.Context, _ []framework.Proc, _ string, 
 	return bootstrap.Constructed{ContextID: 9, Payloads: [][]byte{own, other}}, err
 }
 
-func (s *scripted) Broke(comm cid.Extended, members []framework.Proc, _ string) {
+func (s *scripted) ReportBroken(comm cid.Extended, members []framework.Proc, _ string) {
 	if slices.Equal(members, s.group) {
 		s.broken = append(s.broken, comm)
 	}

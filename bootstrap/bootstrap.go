@@ -73,68 +73,68 @@ type Identity struct {
 	Proc framework.Proc
 	// Rank of the first process in mpi://WORLD. It is above 0 in a process that was added to a
 	// running job.
-	First int
+	FirstRank int
 	// Number of processes in mpi://WORLD, which has ranks First to First+Size-1.
 	Size int
 	// Largest number of processes of the job at a time. It equals Size if the job does not grow.
-	Most int
+	MaxSize int
 	// Index of this process in Locals.
 	LocalRank int
 	// Number of processes of the namespace on this node. 0 if unknown.
 	LocalSize int
 	// Their ranks, ascending, which are the members of mpix://SHARED. Empty if unknown.
-	Locals []uint32
+	LocalRanks []uint32
 	// Map of the nodes of mpi://WORLD. It is empty if it is unknown, or if a NodeMapper returns it.
 	Nodes NodeMap
 	// Processes of different nodes of Nodes share no memory, although they are on one machine.
-	Divided bool
+	IsDivided bool
 	// Directory of the job on this node, or "".
-	Dir string
+	JobDir string
 	// There is no launcher.
-	Singleton bool
+	IsSingleton bool
 }
 
-// MostLocal returns the largest number of processes that the job is expected to have on this node
+// MaxLocal returns the largest number of processes that the job is expected to have on this node
 // at a time, for values that are fixed when a session opens. It is 0 if the processes of the node
 // are unknown. progress.Engine.NodeProcs is the present number.
-func (id Identity) MostLocal() int {
+func (id Identity) MaxLocal() int {
 	if id.LocalSize == 0 {
 		return 0
 	}
-	return id.LocalSize + max(id.Most-id.Size, 0)
+	return id.LocalSize + max(id.MaxSize-id.Size, 0)
 }
 
 // IsSpread reports whether processes of mpi://WORLD are known to be on other machines.
 func (id Identity) IsSpread() bool {
-	return id.LocalSize > 0 && id.LocalSize < id.Size && !id.Divided
+	return id.LocalSize > 0 && id.LocalSize < id.Size && !id.IsDivided
 }
 
-// MostOnMachine is MostLocal for the processors, which all nodes of a divided machine share.
-func (id Identity) MostOnMachine() int {
-	if id.Divided {
-		return max(id.Size, id.Most)
+// MaxOnMachine is MaxLocal for the processors, which all nodes of a divided machine share.
+func (id Identity) MaxOnMachine() int {
+	if id.IsDivided {
+		return max(id.Size, id.MaxSize)
 	}
-	return id.MostLocal()
+	return id.MaxLocal()
 }
 
-// OnMachine returns the ranks of mpi://WORLD that share the processors of this machine, as far as
+// MachineRanks returns the ranks of mpi://WORLD that share the processors of this machine, as far as
 // they are known, ascending.
-func (id Identity) OnMachine() []uint32 {
-	if !id.Divided {
-		return id.Locals
+func (id Identity) MachineRanks() []uint32 {
+	if !id.IsDivided {
+		return id.LocalRanks
 	}
 	var ranks []uint32
 	for i := range id.Size {
-		ranks = append(ranks, uint32(id.First+i))
+		ranks = append(ranks, uint32(id.FirstRank+i))
 	}
 	return ranks
 }
 
-// NodeMark returns a text that differs between the nodes of a divided machine, and "" on any other
+// NodeLabel returns a text that differs between the nodes of a divided machine, and "" on any other
 // machine.
-func (id Identity) NodeMark() string {
+func (id Identity) NodeLabel() string {
 	node, ok := id.Nodes.Node(id.Proc.Rank)
-	if !id.Divided || !ok {
+	if !id.IsDivided || !ok {
 		return ""
 	}
 	return fmt.Sprintf("n%d", node)
@@ -142,7 +142,7 @@ func (id Identity) NodeMark() string {
 
 // Leads reports whether this process performs the tasks that one process performs for the whole
 // job, such as warnings. Added processes leave these to the initial ones.
-func (id Identity) Leads() bool { return id.First == 0 && id.LocalRank == 0 }
+func (id Identity) IsJobReporter() bool { return id.FirstRank == 0 && id.LocalRank == 0 }
 
 // Constructed is the result of a group construct.
 type Constructed struct {
@@ -240,21 +240,21 @@ type EventKind uint8
 const (
 	// A process was reported dead; see Client.Close and EventSource. The event is repeated with the
 	// nonce if that was unknown at first.
-	ProcDied EventKind = iota + 1
+	ProcFailed EventKind = iota + 1
 	// The connection to the server broke.
 	ServerLost
 	// The server requests an Inspect dump on standard error.
 	Dump
 	// An incarnation of a process has left; see EventSource.End.
 	ProcLeft
-	// A process has disconnected from this incarnation of this process; see EventSource.GiveUp.
-	GivenUp
+	// A process has disconnected from this incarnation of this process; see EventSource.Disconnect.
+	PeerDisconnected
 	// The collectives of a communicator have failed; see EventSource.Broke.
-	Broken
+	CommBroken
 	// A note has arrived; see Noter.
-	Noted
+	NoteReceived
 	// A member has revoked a communicator; see Revoker.
-	Revoked
+	CommRevoked
 )
 
 // Event is an event from the server.
@@ -268,7 +268,7 @@ type Event struct {
 	Comm cid.Extended
 	// Bytes of the note (Noted).
 	Body string
-	// Reason such as "signal: killed" or "exit status 3". GivenUp and Broken have the reason of
+	// Reason such as "signal: killed" or "exit status 3". PeerDisconnected and Broken have the reason of
 	// their sender, and Dump has the kind of dump (package mpi).
 	Reason string
 }
@@ -276,25 +276,25 @@ type Event struct {
 // An EventSource delivers events.
 //
 // A live process may be reported dead, by a launcher that is wrong or because it does not answer.
-// Its client receives ProcDied with its own Proc and its present nonce as the last event, at the
+// Its client receives ProcFailed with its own Proc and its present nonce as the last event, at the
 // latest when it reads again. Its later calls return ErrProcFailed, it cannot open another client,
 // and its messages are discarded.
 type EventSource interface {
 	// Begin starts an incarnation of this process with that nonce, which the event of its death
 	// names. Processes that learn of the incarnation by a fence or construct after Begin receive
 	// that nonce. It returns at once.
-	Begin(nonce uint64)
+	BeginIncarnation(nonce uint64)
 	// End ends the incarnation. This process has closed its last session, and receives no more
 	// messages. Processes with an open client receive ProcLeft soon. Close implies End. It returns
 	// at once.
-	End()
-	// GiveUp disconnects from an incarnation of another process, which receives GivenUp with the
+	EndIncarnation()
+	// Disconnect disconnects from an incarnation of another process, which receives PeerDisconnected with the
 	// reason. It returns at once. The event is lost if the server does not read for long.
-	GiveUp(p framework.Proc, nonce uint64, reason string)
+	Disconnect(p framework.Proc, nonce uint64, reason string)
 	// Broke reports to the other members of a communicator that this one takes no further part in
 	// its collectives. They receive Broken once for each communicator, with the first reason. It
 	// returns at once. The event is lost if the server does not read for long.
-	Broke(comm cid.Extended, members []framework.Proc, reason string)
+	ReportBroken(comm cid.Extended, members []framework.Proc, reason string)
 	// OnEvent sets the receiver of later events, and of earlier deaths at once. f is called for one
 	// event at a time, in order, from a goroutine of the client. f must not block nor call the
 	// client. A second OnEvent replaces f, and nil removes it, while a call of the old one may

@@ -19,8 +19,8 @@ func (id Identity) brokenRule() string {
 		return "Identity.Proc has no namespace"
 	case id.Size < 1:
 		return fmt.Sprintf("Identity.Size is %d, and at least 1 is needed", id.Size)
-	case int(id.Proc.Rank) < id.First || int(id.Proc.Rank) >= id.First+id.Size:
-		return fmt.Sprintf("Identity.Proc is rank %d, outside mpi://WORLD (%d to %d)", id.Proc.Rank, id.First, id.First+id.Size-1)
+	case int(id.Proc.Rank) < id.FirstRank || int(id.Proc.Rank) >= id.FirstRank+id.Size:
+		return fmt.Sprintf("Identity.Proc is rank %d, outside mpi://WORLD (%d to %d)", id.Proc.Rank, id.FirstRank, id.FirstRank+id.Size-1)
 	}
 	return id.brokenMap()
 }

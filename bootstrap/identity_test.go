@@ -11,8 +11,8 @@ func TestIdentity_JobMayGrow_MostLocalIsALimitForTheNode(t *testing.T) {
 	for _, c := range []struct{ local, size, most, want int }{
 		{2, 2, 2, 2}, {2, 2, 0, 2}, {2, 2, 8, 8}, {1, 1, 8, 8}, {10, 1000, 1000, 10}, {10, 1000, 1004, 14}, {0, 4, 8, 0},
 	} {
-		id := Identity{LocalSize: c.local, Size: c.size, Most: c.most}
-		if got := id.MostLocal(); got != c.want {
+		id := Identity{LocalSize: c.local, Size: c.size, MaxSize: c.most}
+		if got := id.MaxLocal(); got != c.want {
 			t.Errorf("%d of %d processes on the node, at most %d in all: %d, want %d", c.local, c.size, c.most, got, c.want)
 		}
 	}
@@ -23,22 +23,22 @@ func TestIdentity_ProcessWasAdded_DoesNotLead(t *testing.T) {
 		id   Identity
 		want bool
 	}{
-		{Identity{}, true}, {Identity{LocalRank: 1}, false}, {Identity{First: 4}, false}, {Identity{First: 4, LocalRank: 1}, false},
+		{Identity{}, true}, {Identity{LocalRank: 1}, false}, {Identity{FirstRank: 4}, false}, {Identity{FirstRank: 4, LocalRank: 1}, false},
 	} {
-		if c.id.Leads() != c.want {
-			t.Errorf("%+v leads: %v", c.id, c.id.Leads())
+		if c.id.IsJobReporter() != c.want {
+			t.Errorf("%+v leads: %v", c.id, c.id.IsJobReporter())
 		}
 	}
 }
 
 func TestIdentity_MachineIsDivided_SharesTheProcessorsOfAllNodes(t *testing.T) {
-	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 4, Most: 6}.OnNode(NodeMap{{4, 2, 3}, {6, 2, 1}})
-	if !id.IsSpread() || id.MostOnMachine() != 4 || !slices.Equal(id.OnMachine(), []uint32{4, 5}) || id.NodeMark() != "" {
-		t.Errorf("two machines: %v, %d, %v, %q", id.IsSpread(), id.MostOnMachine(), id.OnMachine(), id.NodeMark())
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, FirstRank: 4, Size: 4, MaxSize: 6}.OnNode(NodeMap{{4, 2, 3}, {6, 2, 1}})
+	if !id.IsSpread() || id.MaxOnMachine() != 4 || !slices.Equal(id.MachineRanks(), []uint32{4, 5}) || id.NodeLabel() != "" {
+		t.Errorf("two machines: %v, %d, %v, %q", id.IsSpread(), id.MaxOnMachine(), id.MachineRanks(), id.NodeLabel())
 	}
-	id.Divided = true
-	if id.IsSpread() || id.MostOnMachine() != 6 || !slices.Equal(id.OnMachine(), []uint32{4, 5, 6, 7}) || id.NodeMark() != "n3" {
-		t.Errorf("a divided machine: %v, %d, %v, %q", id.IsSpread(), id.MostOnMachine(), id.OnMachine(), id.NodeMark())
+	id.IsDivided = true
+	if id.IsSpread() || id.MaxOnMachine() != 6 || !slices.Equal(id.MachineRanks(), []uint32{4, 5, 6, 7}) || id.NodeLabel() != "n3" {
+		t.Errorf("a divided machine: %v, %d, %v, %q", id.IsSpread(), id.MaxOnMachine(), id.MachineRanks(), id.NodeLabel())
 	}
 	for _, c := range []struct {
 		local int

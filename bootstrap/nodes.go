@@ -98,9 +98,9 @@ func (m NodeMap) Roots() []uint32 {
 // OnNode returns the identity with Nodes, LocalRank, LocalSize and Locals from the map.
 func (id Identity) OnNode(m NodeMap) Identity {
 	node, _ := m.Node(id.Proc.Rank)
-	id.Nodes, id.Locals = m, m.Ranks(node)
-	id.LocalSize = len(id.Locals)
-	id.LocalRank, _ = slices.BinarySearch(id.Locals, id.Proc.Rank)
+	id.Nodes, id.LocalRanks = m, m.Ranks(node)
+	id.LocalSize = len(id.LocalRanks)
+	id.LocalRank, _ = slices.BinarySearch(id.LocalRanks, id.Proc.Rank)
 	return id
 }
 
@@ -109,14 +109,14 @@ func (id Identity) brokenMap() string {
 	if len(id.Nodes) == 0 {
 		return ""
 	}
-	m, err := MakeNodeMap(id.First, id.Size, id.Nodes)
+	m, err := MakeNodeMap(id.FirstRank, id.Size, id.Nodes)
 	if err != nil {
 		return "Identity.Nodes is no map: " + err.Error()
 	}
 	if !slices.Equal(m, id.Nodes) {
 		return "Identity.Nodes has two neighboring runs on one node"
 	}
-	if node, _ := m.Node(id.Proc.Rank); !slices.Equal(m.Ranks(node), id.Locals) {
+	if node, _ := m.Node(id.Proc.Rank); !slices.Equal(m.Ranks(node), id.LocalRanks) {
 		return fmt.Sprintf("Identity.Locals are not the ranks of node %d in Identity.Nodes", node)
 	}
 	return ""

@@ -57,8 +57,8 @@ func TestNodeMap_Queries_FollowFromTheRuns(t *testing.T) {
 }
 
 func TestRoots_Map_IsTheLowestRankOfEachNode(t *testing.T) {
-	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 4}.OnNode(NodeMap{{4, 2, 2}, {6, 1, 0}, {7, 1, 2}})
-	if id.LocalRank != 1 || id.LocalSize != 3 || !slices.Equal(id.Locals, []uint32{4, 5, 7}) {
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, FirstRank: 4, Size: 4}.OnNode(NodeMap{{4, 2, 2}, {6, 1, 0}, {7, 1, 2}})
+	if id.LocalRank != 1 || id.LocalSize != 3 || !slices.Equal(id.LocalRanks, []uint32{4, 5, 7}) {
 		t.Errorf("got %+v", id)
 	}
 	got, ok, err := BuiltinPset(id, "MPIX://roots")
@@ -68,7 +68,7 @@ func TestRoots_Map_IsTheLowestRankOfEachNode(t *testing.T) {
 }
 
 func TestRoots_NoMap_IsErrPsetWithARemedy(t *testing.T) {
-	id := Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0}}
+	id := Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, LocalRanks: []uint32{0}}
 	got, ok, err := BuiltinPset(id, PsetRoots)
 	if !ok || !errors.Is(err, framework.ErrPset) || got.Members.Len() > 0 || !strings.Contains(err.Error(), "SplitShared") {
 		t.Errorf("got %+v, %v, %v", got, ok, err)

@@ -25,7 +25,7 @@ func BuiltinPsets() []string { return []string{PsetWorld, PsetSelf, PsetShared, 
 // processes of the node are unknown, and ROOTS if those of all nodes are.
 func (id Identity) Psets() []string {
 	names := []string{PsetWorld, PsetSelf}
-	if len(id.Locals) > 0 {
+	if len(id.LocalRanks) > 0 {
 		names = append(names, PsetShared)
 	}
 	if len(id.Nodes) > 0 {
@@ -39,8 +39,8 @@ func (id Identity) Psets() []string {
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):
-		world := framework.ConsecutiveProcs(id.Proc.Namespace, uint32(id.First), id.Size)
-		return PsetInfo{Name: PsetWorld, Members: world, Dynamic: id.First > 0}, true, nil
+		world := framework.ConsecutiveProcs(id.Proc.Namespace, uint32(id.FirstRank), id.Size)
+		return PsetInfo{Name: PsetWorld, Members: world, Dynamic: id.FirstRank > 0}, true, nil
 	case strings.EqualFold(name, PsetSelf):
 		return PsetInfo{Name: PsetSelf, Members: framework.ProcsOf(id.Proc)}, true, nil
 	case strings.EqualFold(name, PsetRoots):
@@ -48,14 +48,14 @@ func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 			return PsetInfo{}, true, fmt.Errorf("%w: %s: the launcher has no valid map of the nodes; "+
 				"make a communicator of %s, split it by SplitShared, and take the members of rank 0", framework.ErrPset, PsetRoots, PsetWorld)
 		}
-		return PsetInfo{Name: PsetRoots, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Nodes.Roots()), Dynamic: id.First > 0}, true, nil
+		return PsetInfo{Name: PsetRoots, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Nodes.Roots()), Dynamic: id.FirstRank > 0}, true, nil
 	case !strings.EqualFold(name, PsetShared):
 		return PsetInfo{}, false, nil
-	case len(id.Locals) == 0:
+	case len(id.LocalRanks) == 0:
 		return PsetInfo{}, true, fmt.Errorf("%w: %s: the processes of this node are unknown to the launcher; "+
 			"make a communicator of %s and call its SplitShared, which exchanges the nodes of the processes", framework.ErrPset, PsetShared, PsetWorld)
 	}
-	return PsetInfo{Name: PsetShared, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.Locals)}, true, nil
+	return PsetInfo{Name: PsetShared, Members: framework.ProcsOfRanks(id.Proc.Namespace, id.LocalRanks)}, true, nil
 }
 
 // Procs returns the processes of this job with these ranks.

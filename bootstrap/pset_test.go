@@ -14,15 +14,15 @@ import (
 // compare without regard to case, and no other name is taken for one of them.
 func TestBuiltinPset_FollowsFromIdentity(t *testing.T) {
 	for _, id := range []Identity{
-		{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4, LocalRank: 1, LocalSize: 2, Locals: []uint32{0, 2}, Nodes: NodeMap{{0, 1, 0}, {1, 1, 1}, {2, 1, 0}, {3, 1, 2}}},
-		{Proc: framework.Proc{Namespace: "alone"}, Size: 1, LocalSize: 1, Locals: []uint32{0}, Nodes: NodeMap{{0, 1, 0}}, Singleton: true},
+		{Proc: framework.Proc{Namespace: "job", Rank: 2}, Size: 4, LocalRank: 1, LocalSize: 2, LocalRanks: []uint32{0, 2}, Nodes: NodeMap{{0, 1, 0}, {1, 1, 1}, {2, 1, 0}, {3, 1, 2}}},
+		{Proc: framework.Proc{Namespace: "alone"}, Size: 1, LocalSize: 1, LocalRanks: []uint32{0}, Nodes: NodeMap{{0, 1, 0}}, IsSingleton: true},
 	} {
 		world := make([]framework.Proc, id.Size)
 		for r := range world {
 			world[r] = framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(r)}
 		}
 		var shared []framework.Proc
-		for _, r := range id.Locals {
+		for _, r := range id.LocalRanks {
 			shared = append(shared, world[r])
 		}
 		for ask, want := range map[string]PsetInfo{
@@ -63,7 +63,7 @@ func TestBuiltinPset_UnknownNode_IsErrPset(t *testing.T) {
 
 // WORLD begins at First.
 func TestBuiltinPset_AddedProcess_IsItsDelta(t *testing.T) {
-	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, First: 4, Size: 2, LocalRank: 1, LocalSize: 2, Locals: []uint32{4, 5}}
+	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, FirstRank: 4, Size: 2, LocalRank: 1, LocalSize: 2, LocalRanks: []uint32{4, 5}}
 	want := framework.ProcsOf(id.Procs([]uint32{4, 5})...)
 	for _, name := range []string{PsetWorld, PsetShared} {
 		if got, ok, err := BuiltinPset(id, name); !ok || err != nil || !got.Members.Equal(want) {

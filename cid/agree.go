@@ -78,7 +78,7 @@ func noIndex(rank, members int) error {
 // agree returns the id that all members of a new communicator use. It has the lowest index
 // that all members have as a candidate, and a generation that no member has used last on it.
 // The result does not depend on the order of the members. It is false if no index is common.
-func agree(os []Offer) (Local, bool) {
+func agree(os []Candidates) (Local, bool) {
 	cursors := make([]int, len(os)) // Index of the next entry of each member.
 	lasts := make([]uint32, 0, len(os))
 next:

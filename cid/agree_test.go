@@ -13,7 +13,7 @@ import (
 )
 
 func offerOf(policy Policy, entries ...Local) []byte {
-	o := Offer{policy: policy, entries: entries}
+	o := Candidates{policy: policy, entries: entries}
 	return o.Bytes()
 }
 
@@ -172,7 +172,7 @@ func TestOfferFor_ManyLazyCommunicators_CandidatesStayCommon(t *testing.T) {
 	for range 1000 {
 		reserve(t, busy)
 	}
-	d, err := Decide([][]byte{busy.OfferFor(Auto, 2, 1024).Bytes(), idle.OfferFor(Auto, 2, 1024).Bytes()})
+	d, err := Decide([][]byte{busy.WithholdCandidates(Auto, 2, 1024).Bytes(), idle.WithholdCandidates(Auto, 2, 1024).Bytes()})
 	if err != nil || d.Policy != PolicyAgree {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -12,7 +12,7 @@ import (
 // Offer holds a member's candidate ids for a new communicator. Its Table withholds their
 // indices from all other uses until Accept or Release, one of which must follow on every path.
 // Its methods are for one goroutine at a time.
-type Offer struct {
+type Candidates struct {
 	table   *Table
 	policy  Policy
 	entries []Local // Ascending by index, with the generation used last, 0 for none.
@@ -31,22 +31,22 @@ const (
 	maxCandidates = 16383
 )
 
-// OfferFor withholds the candidate ids that policy needs for a communicator of this number of
+// WithholdCandidates withholds the candidate ids that policy needs for a communicator of this number of
 // members. PolicyLazy needs none, PolicyGather one, and PolicyAgree several. Auto is agree,
 // and becomes gather and then lazy as the number of members grows and their candidate ids
 // exceed candidateBudget. room is the number of bytes left in the construct's payload. A
 // policy that does not fit becomes lazy.
-func (t *Table) OfferFor(policy Policy, members, room int) *Offer {
+func (t *Table) WithholdCandidates(policy Policy, members, room int) *Candidates {
 	return t.withhold(policy.candidatePlan(members, room))
 }
 
 // withhold withholds the n lowest free indices, or fewer if fewer are free. Other members
 // most likely have the same indices as candidates. Late messages to a reused index are
 // recognized by its generation, and by its quarantine.
-func (t *Table) withhold(policy Policy, n int) *Offer {
+func (t *Table) withhold(policy Policy, n int) *Candidates {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	o := &Offer{table: t, policy: policy}
+	o := &Candidates{table: t, policy: policy}
 	for range min(n, maxCandidates) {
 		i, ok := t.nextEven()
 		if !ok {
@@ -66,7 +66,7 @@ func byIndex(a, b Local) int { return int(a.Index()) - int(b.Index()) }
 
 // Bytes returns the encoded candidate ids, 4 bytes and 4 for each index. The caller owns the
 // slice.
-func (o *Offer) Bytes() []byte {
+func (o *Candidates) Bytes() []byte {
 	b := make([]byte, 0, headerSize+entrySize*len(o.entries))
 	b = append(b, candidatesVersion, byte(o.policy))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(o.entries)))
@@ -79,7 +79,7 @@ func (o *Offer) Bytes() []byte {
 // Accept makes l live, which Decide or Agree has returned, and releases the other indices of
 // o. If l is not among the candidate ids, or its generation is not new, it returns an error
 // and changes nothing. The caller then releases o.
-func (t *Table) Accept(o *Offer, l Local) error {
+func (t *Table) Accept(o *Candidates, l Local) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o.table != t {
@@ -95,7 +95,7 @@ func (t *Table) Accept(o *Offer, l Local) error {
 
 // Release frees all indices of o, after the construct has failed or decided otherwise. Early
 // arrivals that name one of them are then Free or Stale. Releasing twice has no effect.
-func (t *Table) Release(o *Offer) {
+func (t *Table) Release(o *Candidates) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o.table == t {
@@ -103,7 +103,7 @@ func (t *Table) Release(o *Offer) {
 	}
 }
 
-func (t *Table) settleCandidates(o *Offer, taken Local) {
+func (t *Table) settleCandidates(o *Candidates, taken Local) {
 	for _, e := range o.entries {
 		if taken.Valid() && e.Index() == taken.Index() {
 			t.set(e.Index(), Live, taken.Gen())
@@ -115,33 +115,33 @@ func (t *Table) settleCandidates(o *Offer, taken Local) {
 }
 
 // decodeCandidates accepts exactly the encodings that Bytes can return.
-func decodeCandidates(b []byte) (Offer, error) {
+func decodeCandidates(b []byte) (Candidates, error) {
 	if len(b) < headerSize {
-		return Offer{}, fmt.Errorf("%d bytes, a header has %d", len(b), headerSize)
+		return Candidates{}, fmt.Errorf("%d bytes, a header has %d", len(b), headerSize)
 	}
 	if b[0] != candidatesVersion {
-		return Offer{}, fmt.Errorf("version %d, want %d", b[0], candidatesVersion)
+		return Candidates{}, fmt.Errorf("version %d, want %d", b[0], candidatesVersion)
 	}
-	o := Offer{policy: Policy(b[1])}
+	o := Candidates{policy: Policy(b[1])}
 	if o.policy > PolicyLazy {
-		return Offer{}, fmt.Errorf("unknown policy %d", b[1])
+		return Candidates{}, fmt.Errorf("unknown policy %d", b[1])
 	}
 	n := int(binary.BigEndian.Uint16(b[2:]))
 	if n > maxCandidates || len(b) != headerSize+entrySize*n {
-		return Offer{}, fmt.Errorf("%d bytes for %d indices", len(b), n)
+		return Candidates{}, fmt.Errorf("%d bytes for %d indices", len(b), n)
 	}
 	o.entries = make([]Local, n)
 	for i := range o.entries {
 		o.entries[i] = Local(binary.BigEndian.Uint32(b[headerSize+entrySize*i:]))
 		if i > 0 && o.entries[i].Index() <= o.entries[i-1].Index() {
-			return Offer{}, fmt.Errorf("index %d does not follow %d", o.entries[i].Index(), o.entries[i-1].Index())
+			return Candidates{}, fmt.Errorf("index %d does not follow %d", o.entries[i].Index(), o.entries[i-1].Index())
 		}
 	}
 	return o, nil
 }
 
-func decodeAllCandidates(offers [][]byte) ([]Offer, error) {
-	os := make([]Offer, len(offers))
+func decodeAllCandidates(offers [][]byte) ([]Candidates, error) {
+	os := make([]Candidates, len(offers))
 	for i, b := range offers {
 		var err error
 		if os[i], err = decodeCandidates(b); err != nil {

@@ -101,7 +101,7 @@ func (d *Deriver) Next(n int) ([]Extended, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("cid: %d children asked for", n)
 	}
-	if n > d.Left() {
+	if n > d.Remaining() {
 		return nil, fmt.Errorf("%w: %d asked for, %d left below %v", ErrExhausted, n, d.remaining, d.parent)
 	}
 	ids := make([]Extended, n)
@@ -115,7 +115,7 @@ func (d *Deriver) Next(n int) ([]Extended, error) {
 
 // Left returns the number of ids that Next can return before ErrExhausted. A split with more
 // colors than MaxChildren uses the remaining ids, rebases, and continues.
-func (d *Deriver) Left() int { return int(d.remaining) }
+func (d *Deriver) Remaining() int { return int(d.remaining) }
 
 // Rebase makes d derive ids from base, a context id that a group construct of all members has
 // just assigned for this purpose. It has MaxChildren further children, each with all levels

@@ -33,9 +33,9 @@ func TestDeriver_RandomTree_IDsAreUnique(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "creations") {
 			d := all[rapid.IntRange(0, len(all)-1).Draw(t, "parent")]
-			if near := rapid.IntRange(0, 9).Draw(t, "skip"); near == 0 && d.Left() > 3 {
+			if near := rapid.IntRange(0, 9).Draw(t, "skip"); near == 0 && d.Remaining() > 3 {
 				// Children that the test does not examine consume most of the counter.
-				if _, err := d.Next(d.Left() - 3); err != nil {
+				if _, err := d.Next(d.Remaining() - 3); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -107,8 +107,8 @@ func TestDeriver_LastLevel_NeedsRebase(t *testing.T) {
 		t.Fatalf("after a rebase: %v, %v", ids, err)
 	}
 	below := NewDeriver(ids[0])
-	if below.Left() != MaxChildren {
-		t.Errorf("%d children below a rebased one", below.Left())
+	if below.Remaining() != MaxChildren {
+		t.Errorf("%d children below a rebased one", below.Remaining())
 	}
 }
 
@@ -116,7 +116,7 @@ func TestDeriver_MoreChildrenThanOneBase_Rebases(t *testing.T) {
 	d := NewDeriver(Extended{Base: 1})
 	seen := map[Extended]bool{}
 	for base := uint64(2); len(seen) < 3*MaxChildren/2; {
-		n := min(d.Left(), 3*MaxChildren/2-len(seen))
+		n := min(d.Remaining(), 3*MaxChildren/2-len(seen))
 		if n == 0 {
 			d.Rebase(base)
 			base++

@@ -22,7 +22,7 @@ package cid
 // member. Like an Exchange it is a small value without pointers, one for each pair of
 // communicator and peer. Its events are the methods of Rest, and the caller serializes them.
 // The zero Closing is that of an open communicator.
-type Closing struct {
+type PeerClose struct {
 	// isNotified is set if the member knows, or cannot be notified, that this process
 	// receives no more.
 	isNotified bool
@@ -44,21 +44,21 @@ const (
 )
 
 // Final reports whether the member sends no more messages.
-func (m *Closing) Final() bool { return m.phase != maySend }
+func (m *PeerClose) IsFinal() bool { return m.phase != maySend }
 
 // Stage is the progress of a communicator's close at this process.
 type Stage uint8
 
 const (
-	Open Stage = iota
+	StageOpen Stage = iota
 	// Ending is closed by the user, with pending operations.
-	Ending
+	StageEnding
 	// Parted has no pending operations. Members are notified, and more messages may come.
-	Parted
+	StageNotified
 	// Quieted means that only unknown senders may still send.
-	Quieted
+	StageQuiet
 	// Over means that the index may be reused.
-	Over
+	StageFinished
 )
 
 // Rest is the close of a communicator at one process, over all members. It is a pure state
@@ -68,7 +68,7 @@ const (
 //
 // The zero Rest is that of an open communicator with style Inline and without unknown
 // senders.
-type Rest struct {
+type CommClose struct {
 	style Style
 	stage Stage
 	// awaited counts the members of which more messages or a notification may come.
@@ -76,47 +76,47 @@ type Rest struct {
 	unknownSenders int32
 }
 
-// NewRest returns the Rest of an open communicator. strangers is the number of other members
+// NewCommClose returns the Rest of an open communicator. strangers is the number of other members
 // that know this process's index from the creation of the communicator. It is 0 with style
 // Inline.
-func NewRest(style Style, strangers int) Rest {
-	return Rest{style: style, unknownSenders: int32(strangers)}
+func NewCommClose(style Style, strangers int) CommClose {
+	return CommClose{style: style, unknownSenders: int32(strangers)}
 }
 
 // Stage returns the progress of the close.
-func (r *Rest) Stage() Stage { return r.stage }
+func (r *CommClose) Stage() Stage { return r.stage }
 
 // Close handles the user's close. It returns false if the communicator was closed before.
-func (r *Rest) Close() bool {
-	if r.stage != Open {
+func (r *CommClose) Close() bool {
+	if r.stage != StageOpen {
 		return false
 	}
-	r.stage = Ending
+	r.stage = StageEnding
 	return true
 }
 
 // Part notifies one member at the end of the pending operations. It is called for each member
 // for which the PML has state, before Parted. met is set if a message was exchanged with the
 // member. The result is Tell or 0.
-func (r *Rest) Part(m *Closing, met, all bool) (act Action) {
+func (r *CommClose) NotifyPeer(m *PeerClose, met, all bool) (act Action) {
 	if !m.isNotified && (met || m.phase != maySend) {
 		r.markNotified(m)
-		act = Tell
+		act = SendClosed
 	}
 	r.updatePhase(m, all)
 	return act
 }
 
-// PartSelf is Part for this process as a member. all is set if it has received all messages
+// NotifySelf is Part for this process as a member. all is set if it has received all messages
 // to itself.
-func (r *Rest) PartSelf(m *Closing, all bool) {
+func (r *CommClose) NotifySelf(m *PeerClose, all bool) {
 	m.isNotified, m.phase = true, finalCounted
 	r.updatePhase(m, all)
 }
 
 // Parted follows the calls of Part. Like every later event it may return Rested or Quiet.
-func (r *Rest) Parted() Action {
-	r.stage = Parted
+func (r *CommClose) FinishNotify() Action {
+	r.stage = StageNotified
 	return r.advance()
 }
 
@@ -126,10 +126,10 @@ func (r *Rest) Parted() Action {
 // A notification is acknowledged unless the member was notified. With style Inline, an open
 // communicator does not acknowledge it, because its user may still send. Its own close
 // notifies the member.
-func (r *Rest) RecvClosed(m *Closing, answer, all bool) (act Action) {
-	if !answer && !m.isNotified && (r.style == Held || r.stage != Open) {
+func (r *CommClose) RecvClosed(m *PeerClose, answer, all bool) (act Action) {
+	if !answer && !m.isNotified && (r.style == Held || r.stage != StageOpen) {
 		r.markNotified(m)
-		act = Answer
+		act = SendClosedAck
 	}
 	r.markFinal(m, all)
 	return act | r.advance()
@@ -139,33 +139,33 @@ func (r *Rest) RecvClosed(m *Closing, answer, all bool) (act Action) {
 // communicator is closed here, otherwise 0. A member that was not notified before has sent
 // nothing, and will not. One that was may have sent messages since it learned the id. Its own
 // acknowledgment has their number.
-func (r *Rest) RecvRequest(m *Closing, t *Tally) Action {
-	if r.stage < Parted {
+func (r *CommClose) RecvRequest(m *PeerClose, t *Tally) Action {
+	if r.stage < StageNotified {
 		return 0
 	}
 	if !m.isNotified {
 		r.markNotified(m)
-		t.Final(Counts{})
-		r.markFinal(m, t.All())
+		t.SetFinal(Counts{})
+		r.markFinal(m, t.IsComplete())
 	}
-	return Answer | r.advance()
+	return SendClosedAck | r.advance()
 }
 
 // RecvReply handles a member's local id. If the member was notified of the close before, it
 // may have lost the notification, and the result is Answer.
-func (r *Rest) RecvReply(m *Closing) Action {
-	if r.stage < Parted || !m.isNotified {
+func (r *CommClose) RecvReply(m *PeerClose) Action {
+	if r.stage < StageNotified || !m.isNotified {
 		return 0
 	}
-	return Answer
+	return SendClosedAck
 }
 
 // Came handles a message that comes after Parted. A member that was not notified is
 // notified now.
-func (r *Rest) Came(m *Closing, all bool) (act Action) {
-	if r.stage >= Parted && !m.isNotified {
+func (r *CommClose) RecvLate(m *PeerClose, all bool) (act Action) {
+	if r.stage >= StageNotified && !m.isNotified {
 		r.markNotified(m)
-		act = Tell
+		act = SendClosed
 	}
 	r.updatePhase(m, all)
 	return act | r.advance()
@@ -173,22 +173,22 @@ func (r *Rest) Came(m *Closing, all bool) (act Action) {
 
 // Gone handles the end of a member, or that it cannot be reached. No more messages come from
 // it, and none can be sent to it.
-func (r *Rest) Gone(m *Closing) Action {
+func (r *CommClose) PeerEnded(m *PeerClose) Action {
 	r.markNotified(m)
 	r.markFinal(m, true)
 	return r.advance()
 }
 
 // Forget ends the quarantine of a quiet communicator, whose index is needed.
-func (r *Rest) Forget() { r.stage = Over }
+func (r *CommClose) EndQuarantine() { r.stage = StageFinished }
 
-func (r *Rest) markNotified(m *Closing) {
+func (r *CommClose) markNotified(m *PeerClose) {
 	r.makeKnown(m)
 	m.isNotified = true
 	r.updateAwaited(m)
 }
 
-func (r *Rest) markFinal(m *Closing, all bool) {
+func (r *CommClose) markFinal(m *PeerClose, all bool) {
 	r.makeKnown(m)
 	if m.phase == maySend {
 		m.phase = finalCounted
@@ -197,20 +197,20 @@ func (r *Rest) markFinal(m *Closing, all bool) {
 }
 
 // makeKnown removes a member that was notified, or has notified, from the unknown senders.
-func (r *Rest) makeKnown(m *Closing) {
+func (r *CommClose) makeKnown(m *PeerClose) {
 	if !m.isNotified && m.phase == maySend && r.unknownSenders > 0 {
 		r.unknownSenders--
 	}
 }
 
-func (r *Rest) updatePhase(m *Closing, all bool) {
+func (r *CommClose) updatePhase(m *PeerClose, all bool) {
 	if m.phase == finalCounted && all {
 		m.phase = allConsumed
 	}
 	r.updateAwaited(m)
 }
 
-func (r *Rest) updateAwaited(m *Closing) {
+func (r *CommClose) updateAwaited(m *PeerClose) {
 	more := m.phase == finalCounted || m.phase == maySend && m.isNotified
 	switch {
 	case more && !m.isAwaited:
@@ -221,16 +221,16 @@ func (r *Rest) updateAwaited(m *Closing) {
 	m.isAwaited = more
 }
 
-func (r *Rest) advance() Action {
+func (r *CommClose) advance() Action {
 	switch {
-	case r.stage != Parted || r.awaited > 0:
+	case r.stage != StageNotified || r.awaited > 0:
 		return 0
 	case r.unknownSenders > 0:
-		r.stage = Quieted
-		return Quiet
+		r.stage = StageQuiet
+		return MarkQuiet
 	}
-	r.stage = Over
-	return Rested
+	r.stage = StageFinished
+	return FreeIndex
 }
 
 // Counts are numbers of messages from one process to another on one communicator, by
@@ -243,16 +243,16 @@ type Tally struct {
 	// Sent counts messages to the member.
 	Sent Counts
 	// Taken counts messages of the member that were received or dropped.
-	Taken   Counts
+	Consumed   Counts
 	last    Counts
 	isFinal bool
 }
 
 // Any reports whether any message was exchanged.
-func (t *Tally) Any() bool { return t.Sent != Counts{} || t.Taken != Counts{} }
+func (t *Tally) HasMessages() bool { return t.Sent != Counts{} || t.Consumed != Counts{} }
 
 // Final sets the number of messages that the member has sent. Later calls have no effect.
-func (t *Tally) Final(last Counts) {
+func (t *Tally) SetFinal(last Counts) {
 	if !t.isFinal {
 		t.last, t.isFinal = last, true
 	}
@@ -260,9 +260,9 @@ func (t *Tally) Final(last Counts) {
 
 // All reports whether the number of the member's messages is known, and all of them were
 // consumed.
-func (t *Tally) All() bool {
+func (t *Tally) IsComplete() bool {
 	for plane, n := range t.last {
-		if t.Taken[plane] < n {
+		if t.Consumed[plane] < n {
 			return false
 		}
 	}

@@ -24,13 +24,13 @@ type ending struct {
 }
 
 type endNode struct {
-	rest    Rest
+	rest    CommClose
 	peers   map[string]*endPeer // Created with the first exchange.
 	pending int
 }
 
 type endPeer struct {
-	closing Closing
+	closing PeerClose
 	tally   Tally
 	met     bool
 	knows   bool // It knows the id there.
@@ -57,9 +57,9 @@ func newEnding(style Style, strangers bool, names ...string) *ending {
 	w := &ending{style: style, names: names, nodes: map[string]*endNode{}, flight: map[string][]endPacket{}}
 	for _, a := range names {
 		n := &endNode{peers: map[string]*endPeer{}}
-		n.rest = NewRest(style, 0)
+		n.rest = NewCommClose(style, 0)
 		if strangers {
-			n.rest = NewRest(style, len(names)-1)
+			n.rest = NewCommClose(style, len(names)-1)
 		}
 		w.nodes[a] = n
 	}
@@ -83,25 +83,25 @@ func (w *ending) post(a, b string, k endPacket) {
 }
 
 // all returns the parameter all of a PML with this style.
-func (w *ending) all(p *endPeer) bool { return w.style == Inline || p.tally.All() }
+func (w *ending) all(p *endPeer) bool { return w.style == Inline || p.tally.IsComplete() }
 
 // do performs the actions of a's machine after an event about b.
 func (w *ending) do(a, b string, act Action) {
 	p := w.nodes[a].peers[b]
-	if act&Tell != 0 {
+	if act&SendClosed != 0 {
 		w.post(a, b, endPacket{kind: "closed", sent: p.tally.Sent})
 	}
-	if act&Answer != 0 {
+	if act&SendClosedAck != 0 {
 		w.post(a, b, endPacket{kind: "answer", sent: p.tally.Sent})
 	}
-	if act&(Rested|Quiet) != 0 {
-		w.logf("%s: %v", a, act&(Rested|Quiet))
+	if act&(FreeIndex|MarkQuiet) != 0 {
+		w.logf("%s: %v", a, act&(FreeIndex|MarkQuiet))
 	}
 }
 
 func (w *ending) send(a, b string, plane int) {
 	p := w.nodes[a].peer(b)
-	if w.style == Held && p.closing.Final() {
+	if w.style == Held && p.closing.IsFinal() {
 		w.logf("%s: sends nothing there any more", a) // See Exchange.RecvClosed.
 		return
 	}
@@ -127,13 +127,13 @@ func (w *ending) part(a string) {
 		switch p := n.peers[b]; {
 		case p == nil:
 		case a == b:
-			p.tally.Final(p.tally.Sent)
-			n.rest.PartSelf(&p.closing, w.all(p))
+			p.tally.SetFinal(p.tally.Sent)
+			n.rest.NotifySelf(&p.closing, w.all(p))
 		default:
-			w.do(a, b, n.rest.Part(&p.closing, p.met, w.all(p)))
+			w.do(a, b, n.rest.NotifyPeer(&p.closing, p.met, w.all(p)))
 		}
 	}
-	w.do(a, a, n.rest.Parted())
+	w.do(a, a, n.rest.FinishNotify())
 }
 
 func (w *ending) deliver(a, b string, i int) {
@@ -144,22 +144,22 @@ func (w *ending) deliver(a, b string, i int) {
 	p := n.peer(a)
 	switch k.kind {
 	case "data":
-		p.tally.Taken[k.plane]++
-		if n.rest.Stage() == Open {
+		p.tally.Consumed[k.plane]++
+		if n.rest.Stage() == StageOpen {
 			p.met = true
 			w.logf("%s: receives it", b)
 			return
 		}
 		w.logf("%s: drops it", b)
 		if w.style == Held { // Inline, the PML has released the communicator.
-			w.do(b, a, n.rest.Came(&p.closing, w.all(p)))
+			w.do(b, a, n.rest.RecvLate(&p.closing, w.all(p)))
 		}
 	case "closed", "answer":
-		p.tally.Final(k.sent)
+		p.tally.SetFinal(k.sent)
 		w.do(b, a, n.rest.RecvClosed(&p.closing, k.kind == "answer", w.all(p)))
 	case "request":
 		p.knows = true
-		if n.rest.Stage() >= Parted {
+		if n.rest.Stage() >= StageNotified {
 			w.do(b, a, n.rest.RecvRequest(&p.closing, &p.tally))
 			return
 		}
@@ -200,13 +200,13 @@ func (w *ending) command(line string) error {
 	case "begin":
 		n.pending++
 	case "end":
-		if n.pending--; n.pending == 0 && n.rest.Stage() == Ending {
+		if n.pending--; n.pending == 0 && n.rest.Stage() == StageEnding {
 			w.part(f[1])
 		}
 	case "stage":
 		w.logf("%s: %s", f[1], [...]string{"open", "ending", "parted", "quiet", "over"}[n.rest.Stage()])
 	case "forget":
-		n.rest.Forget()
+		n.rest.EndQuarantine()
 	case "send":
 		w.send(f[1], f[2], arg(3, 0))
 	case "ask": // Requests the id before the first message.
@@ -214,7 +214,7 @@ func (w *ending) command(line string) error {
 	case "reply": // Unsolicited, after f[1] has lost the notification.
 		w.post(f[1], f[2], endPacket{kind: "reply"})
 	case "gone": // f[1] learns of the failure of f[2].
-		w.do(f[1], f[2], n.rest.Gone(&n.peer(f[2]).closing))
+		w.do(f[1], f[2], n.rest.PeerEnded(&n.peer(f[2]).closing))
 	case "deliver":
 		i := arg(3, 1) - 1
 		if i < 0 || i >= len(w.flight[f[1]+"->"+f[2]]) {
@@ -260,7 +260,7 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 			for _, pair := range pairs {
 				n := w.nodes[pair[1]]
 				p := n.peers[pair[0]]
-				if n.rest.Stage() != Over || style == Inline && (p == nil || !p.met) {
+				if n.rest.Stage() != StageFinished || style == Inline && (p == nil || !p.met) {
 					continue
 				}
 				for _, k := range w.flight[pair[0]+"->"+pair[1]] {
@@ -289,7 +289,7 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 			case pick == 0:
 				w.close(pair[0])
 				check()
-			case pick < 8 && n.rest.Stage() == Open:
+			case pick < 8 && n.rest.Stage() == StageOpen:
 				p := n.peers[pair[1]]
 				switch {
 				case style == Inline || strangers || pair[0] == pair[1] || p != nil && p.knows:
@@ -316,7 +316,7 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 			}
 		}
 		for _, a := range names {
-			if s := w.nodes[a].rest.Stage(); s != Over && !(strangers && s == Quieted) {
+			if s := w.nodes[a].rest.Stage(); s != StageFinished && !(strangers && s == StageQuiet) {
 				t.Fatalf("%s is at stage %d when all is said: %+v", a, s, w.nodes[a].rest)
 			}
 		}
@@ -324,22 +324,22 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 }
 
 func TestClosing_IsSmallAndAllocatesNothing(t *testing.T) {
-	if size := reflect.TypeFor[Closing]().Size(); size > 4 {
+	if size := reflect.TypeFor[PeerClose]().Size(); size > 4 {
 		t.Errorf("%d bytes; one for each peer of each communicator", size)
 	}
-	var m Closing
+	var m PeerClose
 	var tally Tally
 	if n := testing.AllocsPerRun(100, func() {
-		m = Closing{}
-		r := NewRest(Held, 1)
+		m = PeerClose{}
+		r := NewCommClose(Held, 1)
 		tally.Sent[1]++
 		r.Close()
-		r.Part(&m, tally.Any(), tally.All())
-		r.Parted()
-		tally.Final(Counts{0, 1})
-		r.RecvClosed(&m, false, tally.All())
-		tally.Taken[1]++
-		r.Came(&m, tally.All())
+		r.NotifyPeer(&m, tally.HasMessages(), tally.IsComplete())
+		r.FinishNotify()
+		tally.SetFinal(Counts{0, 1})
+		r.RecvClosed(&m, false, tally.IsComplete())
+		tally.Consumed[1]++
+		r.RecvLate(&m, tally.IsComplete())
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -44,14 +44,14 @@ const (
 	Drop
 
 	// Tell notifies the member that the communicator is closed here, see Rest.
-	Tell
+	SendClosed
 	// Answer acknowledges the member's close. No more messages are sent to it.
-	Answer
+	SendClosedAck
 	// Rested frees the index.
-	Rested
+	FreeIndex
 	// Quiet marks the index as free to be reclaimed, because only unknown senders may
 	// still send.
-	Quiet
+	MarkQuiet
 )
 
 // Exchange exchanges the local ids of one communicator between this process and one peer. It

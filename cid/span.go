@@ -19,7 +19,7 @@ func (s Span) Has(id Extended) bool {
 }
 
 // Below returns the span of a communicator and all of its descendants.
-func Below(id Extended) Span {
+func Descendants(id Extended) Span {
 	if id.Sub == 0 {
 		return Span{id.Base, 0, math.MaxUint64}
 	}
@@ -29,7 +29,7 @@ func Below(id Extended) Span {
 
 // Unborn returns the span of the ids that d has not assigned, and their descendants. A member
 // that creates no further communicators is in none with one of these ids.
-func (d *Deriver) Unborn() Span {
+func (d *Deriver) UnassignedIDs() Span {
 	if d.remaining == 0 {
 		return Span{}
 	}

@@ -9,12 +9,12 @@ func TestDeriverUnborn_HasLaterChildrenOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	span := d.Unborn()
+	span := d.UnassignedIDs()
 	later, _ := d.Next(2)
 	d.remaining = 1
 	last, _ := d.Next(1)
-	if d.Unborn() != (Span{}) || d.Unborn().Has(Extended{}) || d.Unborn().Has(parent) {
-		t.Errorf("nothing is left, and %+v is unborn", d.Unborn())
+	if d.UnassignedIDs() != (Span{}) || d.UnassignedIDs().Has(Extended{}) || d.UnassignedIDs().Has(parent) {
+		t.Errorf("nothing is left, and %+v is unborn", d.UnassignedIDs())
 	}
 	in, out := append(later, last...), append(born, parent, Extended{Base: 7}, Extended{Base: 8, Sub: later[0].Sub}, Extended{Base: 7, Sub: 4 << 48})
 	for _, of := range []struct {
@@ -45,11 +45,11 @@ func must(ids []Extended, _ error) []Extended { return ids }
 
 func TestBelow_HasCommunicatorAndDescendantsOnly(t *testing.T) {
 	for _, id := range []Extended{{7, 0}, {7, 3 << 48}, {7, 3<<48 | 1<<32}, {7, 3<<48 | 1<<32 | 2<<16}, {7, 3<<48 | 1<<32 | 2<<16 | 9}} {
-		span, below := Below(id), NewDeriver(id)
+		span, below := Descendants(id), NewDeriver(id)
 		last := below
 		last.remaining = min(1, last.remaining)
-		for _, child := range append(must(below.Next(min(1, below.Left()))), must(last.Next(last.Left()))...) {
-			if !span.Has(child) || !Below(child).Has(child) || Below(child).Has(id) {
+		for _, child := range append(must(below.Next(min(1, below.Remaining()))), must(last.Next(last.Remaining()))...) {
+			if !span.Has(child) || !Descendants(child).Has(child) || Descendants(child).Has(id) {
 				t.Errorf("%v, a child of %v", child, id)
 			}
 		}

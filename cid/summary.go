@@ -14,7 +14,7 @@ type Summary struct {
 	// Policy is the proposed policy that requires least of the members.
 	Policy Policy
 	// Without is the lowest rank of a member without candidate ids, or NoRank.
-	Without uint32
+	LowestFullRank uint32
 	// Common has the indices that are candidates of all members, ascending. It is empty unless Policy is PolicyAgree.
 	Common []CommonIndex
 }
@@ -23,7 +23,7 @@ type Summary struct {
 type CommonIndex struct {
 	Index uint32
 	// Used has the generations that members have used last on the index, ascending, each once.
-	Used []uint32
+	UsedGens []uint32
 }
 
 // NoRank is the rank of no member.
@@ -37,16 +37,16 @@ func Summarize(rank uint32, offer []byte) (Summary, Local, error) {
 	if err != nil {
 		return Summary{}, NoLocal, fmt.Errorf("cid: candidate ids of member %d: %v: %w", rank, err, framework.ErrTransport)
 	}
-	s := Summary{Policy: max(o.policy, PolicyAgree), Without: NoRank}
+	s := Summary{Policy: max(o.policy, PolicyAgree), LowestFullRank: NoRank}
 	if len(o.entries) == 0 {
-		s.Without = rank
+		s.LowestFullRank = rank
 		return s, NoLocal, nil
 	}
 	if s.Policy == PolicyAgree {
 		for _, e := range o.entries {
 			c := CommonIndex{Index: e.Index()}
 			if gen := e.Gen(); gen != 0 {
-				c.Used = []uint32{gen}
+				c.UsedGens = []uint32{gen}
 			}
 			s.Common = append(s.Common, c)
 		}
@@ -57,7 +57,7 @@ func Summarize(rank uint32, offer []byte) (Summary, Local, error) {
 
 // Merge returns the summary of the members of both. It is associative and commutative.
 func (s Summary) Merge(o Summary) Summary {
-	merged := Summary{Policy: max(s.Policy, o.Policy), Without: min(s.Without, o.Without)}
+	merged := Summary{Policy: max(s.Policy, o.Policy), LowestFullRank: min(s.LowestFullRank, o.LowestFullRank)}
 	if merged.Policy != PolicyAgree {
 		return merged
 	}
@@ -66,7 +66,7 @@ func (s Summary) Merge(o Summary) Summary {
 		if !ok {
 			continue
 		}
-		used := slices.Concat(c.Used, o.Common[i].Used)
+		used := slices.Concat(c.UsedGens, o.Common[i].UsedGens)
 		slices.Sort(used)
 		merged.Common = append(merged.Common, CommonIndex{c.Index, slices.Compact(used)})
 	}
@@ -79,11 +79,11 @@ func (s Summary) Decide(members int) (Decision, error) {
 	if s.Policy == PolicyLazy {
 		return Decision{Policy: PolicyLazy}, nil
 	}
-	if s.Without != NoRank {
-		return Decision{}, noIndex(int(s.Without), members)
+	if s.LowestFullRank != NoRank {
+		return Decision{}, noIndex(int(s.LowestFullRank), members)
 	}
 	for _, c := range s.Common {
-		if gen, ok := unusedGen(slices.Clone(c.Used)); ok {
+		if gen, ok := unusedGen(slices.Clone(c.UsedGens)); ok {
 			return Decision{Policy: PolicyAgree, Common: MakeLocal(c.Index, gen)}, nil
 		}
 	}
@@ -99,8 +99,8 @@ func (s Summary) Check() error {
 		if c.Index >= 1<<IndexBits || i > 0 && c.Index <= s.Common[i-1].Index {
 			return fmt.Errorf("cid: summary with index %d at %d", c.Index, i)
 		}
-		for j, gen := range c.Used {
-			if gen == 0 || gen > MaxGen || j > 0 && gen <= c.Used[j-1] {
+		for j, gen := range c.UsedGens {
+			if gen == 0 || gen > MaxGen || j > 0 && gen <= c.UsedGens[j-1] {
 				return fmt.Errorf("cid: summary with generation %d of index %d", gen, c.Index)
 			}
 		}

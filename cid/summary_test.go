@@ -11,7 +11,7 @@ import (
 
 // drawOffer draws candidate ids of few indices and generations, so that members often have some in common.
 func drawOffer(t *rapid.T) []byte {
-	o := Offer{policy: rapid.SampledFrom([]Policy{PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyGather, PolicyLazy}).Draw(t, "policy")}
+	o := Candidates{policy: rapid.SampledFrom([]Policy{PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyAgree, PolicyGather, PolicyLazy}).Draw(t, "policy")}
 	for index := range uint32(6) {
 		if rapid.IntRange(0, 5).Draw(t, "has") > 0 {
 			o.entries = append(o.entries, MakeLocal(index, rapid.SampledFrom([]uint32{0, 1, 2, 7, MaxGen - 1, MaxGen}).Draw(t, "gen")))
@@ -71,14 +71,14 @@ func TestSummaryMerge_AnyTree_DecidesAsTheList(t *testing.T) {
 func TestSummaryDecide_GenerationsInUse_UsesNextIndex(t *testing.T) {
 	full := CommonIndex{Index: 2}
 	for gen := uint32(1); gen <= MaxGen; gen++ {
-		full.Used = append(full.Used, gen)
+		full.UsedGens = append(full.UsedGens, gen)
 	}
-	s := Summary{Policy: PolicyAgree, Without: NoRank, Common: []CommonIndex{full, {Index: 4, Used: []uint32{9}}}}
+	s := Summary{Policy: PolicyAgree, LowestFullRank: NoRank, Common: []CommonIndex{full, {Index: 4, UsedGens: []uint32{9}}}}
 	d, err := s.Decide(MaxGen)
 	if err != nil || d.Common != MakeLocal(4, 10) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := (Summary{Policy: PolicyAgree, Without: NoRank, Common: []CommonIndex{full}}).Decide(MaxGen); err != nil || d.Policy != PolicyGather {
+	if d, err := (Summary{Policy: PolicyAgree, LowestFullRank: NoRank, Common: []CommonIndex{full}}).Decide(MaxGen); err != nil || d.Policy != PolicyGather {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -91,13 +91,13 @@ func TestSummarize_BadOffer_ReturnsError(t *testing.T) {
 
 func TestSummaryCheck_NotFromMerge_ReturnsError(t *testing.T) {
 	for name, s := range map[string]Summary{
-		"auto":               {Without: NoRank},
+		"auto":               {LowestFullRank: NoRank},
 		"policy above":       {Policy: PolicyLazy + 1},
 		"lazy with indices":  {Policy: PolicyLazy, Common: []CommonIndex{{Index: 1}}},
 		"index too large":    {Policy: PolicyAgree, Common: []CommonIndex{{Index: 1 << IndexBits}}},
 		"indices descending": {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2}, {Index: 1}}},
-		"generation 0":       {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, Used: []uint32{0}}}},
-		"generation twice":   {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, Used: []uint32{3, 3}}}},
+		"generation 0":       {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, UsedGens: []uint32{0}}}},
+		"generation twice":   {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, UsedGens: []uint32{3, 3}}}},
 	} {
 		if s.Check() == nil {
 			t.Errorf("%s: accepted", name)

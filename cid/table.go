@@ -22,7 +22,7 @@ const (
 	Live
 	// Resting indices are quarantined. The communicator is closed here, and messages of
 	// other members may still come, which are dropped.
-	Resting
+	Quarantined
 	// Stale indices were used with another generation, or were released. A message that
 	// names one is a late one to a closed communicator, and is dropped.
 	Stale
@@ -100,10 +100,10 @@ func (t *Table) Reserve() (Local, error) {
 func (t *Table) Close(l Local) { t.transition(l, Live, Free) }
 
 // Rest quarantines a live id. Other ids are ignored.
-func (t *Table) Rest(l Local) { t.transition(l, Live, Resting) }
+func (t *Table) Quarantine(l Local) { t.transition(l, Live, Quarantined) }
 
 // Rested frees a quarantined id. Other ids are ignored.
-func (t *Table) Rested(l Local) { t.transition(l, Resting, Free) }
+func (t *Table) EndQuarantine(l Local) { t.transition(l, Quarantined, Free) }
 
 func (t *Table) transition(l Local, from, to State) {
 	t.mu.Lock()
@@ -129,7 +129,7 @@ func (t *Table) stateOf(l Local) State {
 	switch {
 	case s.state == Withheld && !same, s.state == Free && s.lastGen == 0:
 		return s.state
-	case same && (s.state == Live || s.state == Resting):
+	case same && (s.state == Live || s.state == Quarantined):
 		return s.state
 	}
 	return Stale
@@ -139,19 +139,19 @@ func (t *Table) stateOf(l Local) State {
 func (t *Table) Free() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return int(t.size - t.counts[Withheld] - t.counts[Live] - t.counts[Resting])
+	return int(t.size - t.counts[Withheld] - t.counts[Live] - t.counts[Quarantined])
 }
 
 // Counts returns the number of withheld, live and quarantined indices.
 func (t *Table) Counts() (withheld, live, quarantined int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return int(t.counts[Withheld]), int(t.counts[Live]), int(t.counts[Resting])
+	return int(t.counts[Withheld]), int(t.counts[Live]), int(t.counts[Quarantined])
 }
 
 func (t *Table) fullError() error {
 	return fmt.Errorf("%w: cid: no communicator id left: %d open, %d quarantined, %d withheld, of the %d that this transport has room for%s",
-		framework.ErrUnsupported, t.counts[Live], t.counts[Resting], t.counts[Withheld], t.size, cmp.Or(t.limit, ": close communicators"))
+		framework.ErrUnsupported, t.counts[Live], t.counts[Quarantined], t.counts[Withheld], t.size, cmp.Or(t.limit, ": close communicators"))
 }
 
 // nextOdd returns a free odd index, cycling through the window.

@@ -59,7 +59,7 @@ func TestTable_ReusedIndex_OldLocalIsStale(t *testing.T) {
 		t.Errorf("the old id: %v", s)
 	}
 	table.Close(old) // It must not close the new communicator.
-	table.Rest(old)
+	table.Quarantine(old)
 	if s := table.State(young); s != Live {
 		t.Errorf("the new id after a late close of the old: %v", s)
 	}
@@ -113,7 +113,7 @@ func TestReserve_FullTable_ErrorHasCounts(t *testing.T) {
 			seen[l.Index()] = true
 			ids = append(ids, l)
 		}
-		table.Rest(ids[0])
+		table.Quarantine(ids[0])
 		_, err := table.Reserve()
 		if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("1 quarantined, 0 withheld, of the %d", 1<<bits)) {
 			t.Errorf("%d bits: %v", bits, err)
@@ -121,7 +121,7 @@ func TestReserve_FullTable_ErrorHasCounts(t *testing.T) {
 		if o := table.withhold(Auto, 3); len(o.entries) != 0 {
 			t.Errorf("%d bits: a full table offers %v", bits, o.entries)
 		}
-		table.Rested(ids[0])
+		table.EndQuarantine(ids[0])
 		if l := reserve(t, table); l.Index() != ids[0].Index() {
 			t.Errorf("%d bits: %v, only %v was free", bits, l, ids[0])
 		}
@@ -142,7 +142,7 @@ func TestReserve_FortyThousandLive_Succeeds(t *testing.T) {
 // still terminate, and find a free index.
 func TestReserve_OddIndicesWithheld_FindsFreeOne(t *testing.T) {
 	table := NewTable(16)
-	var offers []*Offer
+	var offers []*Candidates
 	for range 3 {
 		offers = append(offers, table.withhold(Auto, maxCandidates)) // 49149 of 65536 indices
 	}
@@ -228,7 +228,7 @@ func TestAccept_ForeignID_ReturnsError(t *testing.T) {
 func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 	type construct struct {
 		members []int
-		offers  []*Offer
+		offers  []*Candidates
 		bytes   [][]byte
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -261,7 +261,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 				c := construct{}
 				for m := range tables {
 					if m != p || rapid.Bool().Draw(t, "all") {
-						o := tables[m].OfferFor(rapid.SampledFrom([]Policy{Auto, PolicyAgree, PolicyGather}).Draw(t, "policy"), 3, 4+4*rapid.IntRange(1, 4).Draw(t, "room"))
+						o := tables[m].WithholdCandidates(rapid.SampledFrom([]Policy{Auto, PolicyAgree, PolicyGather}).Draw(t, "policy"), 3, 4+4*rapid.IntRange(1, 4).Draw(t, "room"))
 						c.members, c.offers, c.bytes = append(c.members, m), append(c.offers, o), append(c.bytes, o.Bytes())
 					}
 				}
@@ -292,7 +292,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 					switch {
 					case slices.Contains(resting[p], l), rapid.Bool().Draw(t, "stays"):
 					case rapid.Bool().Draw(t, "rest"):
-						tables[p].Rest(l)
+						tables[p].Quarantine(l)
 						resting[p] = append(resting[p], l)
 					default:
 						tables[p].Close(l)
@@ -301,7 +301,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 				}
 			case 5:
 				for _, l := range resting[p] {
-					tables[p].Rested(l)
+					tables[p].EndQuarantine(l)
 					delete(live[p], l.Index())
 				}
 				resting[p] = nil
@@ -311,7 +311,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 					want := Stale
 					switch {
 					case slices.Contains(resting[p], l):
-						want = Resting
+						want = Quarantined
 					case live[p][i] == l:
 						want = Live
 					}

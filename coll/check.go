@@ -20,7 +20,7 @@ func (o *Offer) Check(name string) error {
 }
 
 // OpenInstance calls Open. It returns ErrConfig if Open returns neither an instance nor an error.
-func (o Offered) OpenInstance(env Env) (Instance, error) {
+func (o ComponentOffer) OpenInstance(env Env) (Instance, error) {
 	x, err := o.Open(env)
 	if err != nil {
 		return x, err

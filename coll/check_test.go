@@ -9,7 +9,7 @@ import (
 )
 
 func TestOpenInstance_NothingOpened_ReturnsErrConfig(t *testing.T) {
-	o := coll.Offered{Component: "breach", Offer: &coll.Offer{Open: func(coll.Env) (coll.Instance, error) { return nil, nil }}}
+	o := coll.ComponentOffer{Component: "breach", Offer: &coll.Offer{Open: func(coll.Env) (coll.Instance, error) { return nil, nil }}}
 	if x, err := o.OpenInstance(coll.Env{}); x != nil || !errors.Is(err, framework.ErrConfig) {
 		t.Errorf("%v, %v", x, err)
 	}

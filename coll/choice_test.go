@@ -44,9 +44,9 @@ func bestChoices(t *testing.T, line string) (lines []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var offers []coll.Offered
+	var offers []coll.ComponentOffer
 	for _, c := range s.Chosen {
-		offers = append(offers, coll.Offered{Component: c.Verdict.Name, Offer: c.Component.(coll.Component).Query(c.Params, shape)})
+		offers = append(offers, coll.ComponentOffer{Component: c.Verdict.Name, Offer: c.Component.(coll.Component).Query(c.Params, shape)})
 	}
 	for op, list := range coll.NewTable(offers, force) {
 		var words []string

@@ -53,13 +53,13 @@ func (s Shape) ProcMates(proc int) []int {
 	return s.Procs.Ranks(proc)
 }
 
-// SharesProcs reports whether a process has several ranks.
-func (s Shape) SharesProcs() bool {
+// HasSharedProcs reports whether a process has several ranks.
+func (s Shape) HasSharedProcs() bool {
 	return s.Procs != nil && s.Procs.Count() < s.Size
 }
 
-// MostPerProc returns the largest number of ranks of a process.
-func (s Shape) MostPerProc() int {
+// MaxPerProc returns the largest number of ranks of a process.
+func (s Shape) MaxPerProc() int {
 	if s.Procs == nil {
 		return 1
 	}
@@ -69,7 +69,7 @@ func (s Shape) MostPerProc() int {
 // ProcsAsNodes returns the shape for components whose members share memory on a node. If a process
 // has several ranks, each process counts as a node. Otherwise the shape is unchanged.
 func (s Shape) ProcsAsNodes() Shape {
-	if !s.SharesProcs() {
+	if !s.HasSharedProcs() {
 		return s
 	}
 	if s.Nodes = s.Procs; s.Nodes.Count() == 1 {
@@ -95,7 +95,7 @@ func (s Shape) Node(rank int) int {
 }
 
 // Mates returns the ranks on a node in ascending order.
-func (s Shape) Mates(node int) []int { return s.ByNode().Ranks(node) }
+func (s Shape) NodeMates(node int) []int { return s.ByNode().Ranks(node) }
 
 // Offer has the algorithms of a component for communicators of one shape. It is immutable.
 type Offer struct {
@@ -110,7 +110,7 @@ type Offer struct {
 
 // Terms returns a checksum of the properties that must be equal in all members. Members with
 // different parameters have different checksums.
-func (o *Offer) Terms() uint32 {
+func (o *Offer) Checksum() uint32 {
 	h := fnv.New32a()
 	fmt.Fprint(h, o.Priority)
 	for _, a := range o.Algorithms {
@@ -193,16 +193,16 @@ type Args struct {
 	// members. It is therefore 0 for operations whose members do not know each other's lengths.
 	Size int
 	// Own is the size of this member's block where blocks differ, and Size otherwise.
-	Own int
-	// InPlace means that In is Out, with the contents that the standard specifies.
-	InPlace bool
+	OwnSize int
+	// IsInPlace means that In is Out, with the contents that the standard specifies.
+	IsInPlace bool
 	// Elem is the size of an element of a reduction, 0 for a type without bytes, whose sizes are
 	// all 0. Unless a reduction is Ordered, it may combine operands in any order of ranks. An
 	// Ordered one computes ((0 op 1) op 2) ... up to associativity.
-	Elem    int
-	Ordered bool
+	ElemSize    int
+	IsOrdered bool
 	// Quick is Reducer.Quick, which may differ between members.
-	Quick bool
+	IsQuick bool
 	// Vectors has the positions of blocks whose sizes differ. Nil means consecutive blocks of Size
 	// bytes.
 	Vectors *Vectors
@@ -210,11 +210,11 @@ type Args struct {
 
 // Vectors has the sizes and offsets of blocks in bytes, by rank or by neighbor. A side that the
 // operation does not have at this member is nil.
-type Vectors struct{ SendCounts, SendAt, RecvCounts, RecvAt []int }
+type Vectors struct{ SendCounts, SendOffsets, RecvCounts, RecvOffsets []int }
 
 // Input returns the position of this member's contribution, which is In or, in place, Out.
 func (a *Args) Input() Ref {
-	if a.InPlace {
+	if a.IsInPlace {
 		return Ref{Slot: Out}
 	}
 	return Ref{Slot: In}
@@ -223,7 +223,7 @@ func (a *Args) Input() Ref {
 // SendBlock returns the position in the input of the block for rank, and its size in bytes.
 func (a *Args) SendBlock(rank int) (Ref, int) {
 	if v := a.Vectors; v != nil && v.SendCounts != nil {
-		return a.Input().Plus(v.SendAt[rank]), v.SendCounts[rank]
+		return a.Input().Plus(v.SendOffsets[rank]), v.SendCounts[rank]
 	}
 	return a.Input().Plus(rank * a.Size), a.Size
 }
@@ -231,7 +231,7 @@ func (a *Args) SendBlock(rank int) (Ref, int) {
 // RecvBlock returns the position in Out of the block from rank, and its size in bytes.
 func (a *Args) RecvBlock(rank int) (Ref, int) {
 	if v := a.Vectors; v != nil && v.RecvCounts != nil {
-		return Ref{Out, v.RecvAt[rank]}, v.RecvCounts[rank]
+		return Ref{Out, v.RecvOffsets[rank]}, v.RecvCounts[rank]
 	}
 	return Ref{Out, rank * a.Size}, a.Size
 }
@@ -245,7 +245,7 @@ type Reducer struct {
 	Name string
 	// Quick is set for predefined operations. A small one may run with the engine's lock held, also
 	// in a step of kind Own. User functions never do.
-	Quick bool
+	IsQuick bool
 }
 
 // MaxTag is the largest tag of a collective's messages.

@@ -97,13 +97,13 @@ func algorithmNames(c framework.Choice, op Operation) (known []string) {
 
 // forcedChoices returns the choices of an operation with a forced algorithm, or nil if no component offers
 // that here.
-func forcedChoices(offers []Offered, op Operation, f Forced) []Choice {
+func forcedChoices(offers []ComponentOffer, op Operation, f Forced) []Choice {
 	for _, o := range offers {
 		if o.Component != f.Component {
 			continue
 		}
 		if f.Algorithm == "" {
-			return bestChoices([]Offered{o}, op, nearestAlgorithm)
+			return bestChoices([]ComponentOffer{o}, op, nearestAlgorithm)
 		}
 		for i := range o.Algorithms {
 			if a := &o.Algorithms[i]; a.Op == op && a.Name == f.Algorithm {
@@ -116,7 +116,7 @@ func forcedChoices(offers []Offered, op Operation, f Forced) []Choice {
 
 // nearestAlgorithm is bestAlgorithm with a result at each size. It falls back to the algorithm for the next
 // larger size, or else for the next smaller one.
-func nearestAlgorithm(offers []Offered, op Operation, size int) Choice {
+func nearestAlgorithm(offers []ComponentOffer, op Operation, size int) Choice {
 	best := bestAlgorithm(offers, op, size)
 	if best.Algorithm != nil {
 		return best

@@ -78,7 +78,7 @@ func TestNewTable_Forced_AtEverySize(t *testing.T) {
 			}
 			f[op] = coll.Forced{Component: component, Algorithm: algorithm}
 		}
-		table := coll.NewTable([]coll.Offered{
+		table := coll.NewTable([]coll.ComponentOffer{
 			{Component: "tuned", Offer: &coll.Offer{Priority: 20, Algorithms: []coll.Algorithm{
 				{Op: coll.Allgather, Name: "rare", From: coll.Never},
 				{Op: coll.Bcast, Name: "rare", From: coll.Never},

@@ -60,7 +60,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 				if err == nil && n == step.N {
 					continue
 				}
-				if err = step.Whole(n, err); err != nil {
+				if err = step.CheckLength(n, err); err != nil {
 					return err
 				}
 				continue
@@ -107,12 +107,12 @@ func (s *Schedule) isReceiving(first int, peer int32) bool {
 
 func (s *Schedule) finishStep(ctx context.Context, p Peers, i int) error {
 	n, err := p.Finish(ctx)
-	return s.Steps[i].Whole(n, err)
+	return s.Steps[i].CheckLength(n, err)
 }
 
 // Whole returns the error of a step whose message of n bytes ended with err. A received message
 // must have the length of the step. A longer one has failed already.
-func (s *Step) Whole(n int, err error) error {
+func (s *Step) CheckLength(n int, err error) error {
 	if err == nil && s.Kind == Recv && n != s.N {
 		return fmt.Errorf("rank %d sent %d bytes, want %d: members must pass equal arguments", s.Peer, n, s.N)
 	}

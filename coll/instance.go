@@ -13,7 +13,7 @@ type Env struct {
 }
 
 // Node gives a member access to those on its node, which are identified by their ranks in the
-// communicator. Where a process has several ranks (Shape.SharesProcs), the node is the process
+// communicator. Where a process has several ranks (Shape.HasSharedProcs), the node is the process
 // (package heap). Open and Join call its methods.
 type Node interface {
 	// NewArea allocates zeroed memory of size bytes that the others may open. It fails if the node
@@ -44,7 +44,7 @@ type Instance interface {
 	// (Shape.ProcsAsNodes, ByNode, Ranks). They are untrusted input.
 	Join(cards [][]byte) error
 	// Agreed reports that all members have joined. Operations follow.
-	Agreed()
+	Activate()
 	// Memory returns the memory of slot Shared of schedules.
 	Memory() []byte
 	// Try polls a step of kind Own and reports whether it is complete. It does not block. An
@@ -52,7 +52,7 @@ type Instance interface {
 	// (progress.Lagging). An error ends the operation and breaks the communicator's collectives.
 	// Calls are serialized. The engine's lock is held unless no other goroutine can call the
 	// instance.
-	Try(s *Step, c *Call) (done bool, err error)
+	PollStep(s *Step, c *Call) (done bool, err error)
 	// Close releases all resources. No operation of this member is pending, but those of others may
 	// be. It may follow Open without a Join, and Join without Agreed.
 	Close()
@@ -62,10 +62,10 @@ type Instance interface {
 type Call struct {
 	// Turn is the sequence number of the call among the communicator's collectives, equal in all
 	// members. Several calls may be pending.
-	Turn uint32
+	Sequence uint32
 	// Asleep reports that the waiter of the step sleeps or is about to. The step is not polled
 	// again soon unless its bell rings.
-	Asleep bool
+	IsWaiterAsleep bool
 	Buffers
 	Reducer
 }
@@ -89,17 +89,17 @@ type Withdrawer interface {
 
 // Giver is an optional ability of an Instance whose steps of kind Own, with the copies and
 // combinations between them, may all be polled in Start and Wait of a persistent operation.
-type Giver interface {
+type Notifier interface {
 	// Gives reports whether other members may wait for a step of kind Own. The steps after the last
 	// such step may remain pending until the next operation.
-	Gives(s *Step) bool
+	IsAwaitedByPeers(s *Step) bool
 }
 
 // Awaiter is an optional ability of an Instance.
-type Awaiter interface {
+type BlockReporter interface {
 	// Awaits returns the rank for which a pending step waits, for diagnostics. The engine's lock is
 	// held.
-	Awaits(s *Step) int
+	AwaitedRank(s *Step) int
 }
 
 // CardSize is the maximum size of a card in bytes.

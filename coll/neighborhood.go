@@ -20,7 +20,7 @@ func (n *Neighborhood) Algorithm(op Operation) Algorithm {
 func (n *Neighborhood) planMessages(s *Schedule, a *Args, gathers bool) {
 	block := a.SendBlock
 	if gathers { // All destinations receive the same block.
-		block = func(int) (Ref, int) { return a.Input(), a.Own }
+		block = func(int) (Ref, int) { return a.Input(), a.OwnSize }
 	}
 	largest := 0
 	for i := range n.Destinations {

@@ -20,7 +20,7 @@ func (r *Run) Begin(s *Schedule) {
 }
 
 // Skip marks the first n steps as complete. Call it right after Begin.
-func (r *Run) Skip(n int) {
+func (r *Run) CompleteFirst(n int) {
 	r.nextStep, r.firstIncomplete = n, n
 	for i := range n {
 		r.isComplete[i] = true
@@ -28,7 +28,7 @@ func (r *Run) Skip(n int) {
 }
 
 // Next returns the next step to start. ok is false if none may start before others complete.
-func (r *Run) Next() (i int, ok bool) {
+func (r *Run) NextStep() (i int, ok bool) {
 	if r.nextStep == len(r.steps) || int(r.steps[r.nextStep].After) > r.firstIncomplete {
 		return 0, false
 	}
@@ -37,7 +37,7 @@ func (r *Run) Next() (i int, ok bool) {
 }
 
 // Done records the completion of a started step.
-func (r *Run) Done(i int) {
+func (r *Run) Complete(i int) {
 	r.isComplete[i] = true
 	for r.firstIncomplete < r.nextStep && r.isComplete[r.firstIncomplete] {
 		r.firstIncomplete++
@@ -45,4 +45,4 @@ func (r *Run) Done(i int) {
 }
 
 // Over reports whether all steps are complete.
-func (r *Run) Over() bool { return r.firstIncomplete == len(r.steps) }
+func (r *Run) IsComplete() bool { return r.firstIncomplete == len(r.steps) }

@@ -76,7 +76,7 @@ func (s *Schedule) Reset() {
 
 // Numbers returns n zeroed numbers for the plan, in memory of the schedule. It saves an allocation
 // at each call with other arguments.
-func (s *Schedule) Numbers(n int) []int {
+func (s *Schedule) Scratch(n int) []int {
 	at := len(s.scratch)
 	s.scratch = slices.Grow(s.scratch, n)[:at+n]
 	clear(s.scratch[at:])

@@ -18,7 +18,7 @@ type Choice struct {
 }
 
 // Offered is the offer of one component.
-type Offered struct {
+type ComponentOffer struct {
 	Component string
 	*Offer
 }
@@ -26,7 +26,7 @@ type Offered struct {
 // NewTable selects among offers, which come in the order of selection. At each size the highest
 // priority wins, then the first offer and its first algorithm. A forced algorithm that is offered
 // here wins at all sizes.
-func NewTable(offers []Offered, force *Force) *Table {
+func NewTable(offers []ComponentOffer, force *Force) *Table {
 	t := new(Table)
 	for op := range t {
 		op := Operation(op)
@@ -41,7 +41,7 @@ func NewTable(offers []Offered, force *Force) *Table {
 }
 
 // bestChoices calls best for each size at which the result may change.
-func bestChoices(offers []Offered, op Operation, best func([]Offered, Operation, int) Choice) (list []Choice) {
+func bestChoices(offers []ComponentOffer, op Operation, best func([]ComponentOffer, Operation, int) Choice) (list []Choice) {
 	froms := []int{0}
 	for _, o := range offers {
 		for _, a := range o.Algorithms {
@@ -61,7 +61,7 @@ func bestChoices(offers []Offered, op Operation, best func([]Offered, Operation,
 	return list
 }
 
-func bestAlgorithm(offers []Offered, op Operation, size int) Choice {
+func bestAlgorithm(offers []ComponentOffer, op Operation, size int) Choice {
 	best, priority := Choice{From: size}, 0
 	for _, o := range offers {
 		if best.Algorithm != nil && o.Priority <= priority {

@@ -77,7 +77,7 @@ func TestLoad_Layers_HavePrecedence(t *testing.T) {
 	name := func(v string) []Setting { return []Setting{{Name: "btl.shm.name", Value: v}} }
 	want := func(text, source string) {
 		t.Helper()
-		if got := get(load(t, opt), "btl.shm.name"); got != (framework.Value{Text: text, Source: source, Standing: strings.HasPrefix(source, "file ")}) {
+		if got := get(load(t, opt), "btl.shm.name"); got != (framework.Value{Text: text, Source: source, IsStanding: strings.HasPrefix(source, "file ")}) {
 			t.Errorf("got %v, want %s from %s", got, text, source)
 		}
 	}

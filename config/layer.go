@@ -90,7 +90,7 @@ func merge(base *framework.Values, layers []layer) (*framework.Values, error) {
 	for i, s := range settings {
 		for _, l := range slices.Backward(layers) {
 			if l.Exists(s.Name) {
-				settings[i].Source, settings[i].Standing = l.sourceOf(s.Name), l.isStanding
+				settings[i].Source, settings[i].IsStanding = l.sourceOf(s.Name), l.isStanding
 				break
 			}
 		}

@@ -9,7 +9,7 @@ import (
 // Spread adapts a selection to the number of nodes of a job. On several nodes, without a configured PML, and with an MTL whose verdict names a
 // network (Verdict.Network), it prefers the PML over MTLs. The other PMLs stay behind it for peers without such a network. On one node it only
 // adds the reason to the verdict. It reports whether the network is preferred.
-func (r *Registry) Spread(ctx context.Context, vals *Values, all map[Kind]*Selection, nodes bool) (bool, error) {
+func (r *Registry) PreferNetwork(ctx context.Context, vals *Values, all map[Kind]*Selection, nodes bool) (bool, error) {
 	mtls, pmls := all[MTL], all[PML]
 	value, _ := vals.Get(string(PML))
 	if mtls == nil || pmls == nil || value.isSet() {

@@ -37,7 +37,7 @@ func TestSpread_SeveralNodes_PrefersNetwork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			preferred, err := r.Spread(t.Context(), v, all, c.nodes)
+			preferred, err := r.PreferNetwork(t.Context(), v, all, c.nodes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestSpread_SeveralNodes_PrefersNetwork(t *testing.T) {
 			if !preferred {
 				return
 			}
-			if _, err := all[PML].One(); err != nil {
+			if _, err := all[PML].TakeFirst(); err != nil {
 				t.Fatal(err)
 			}
 			if v := all[PML].verdict("ob1"); !strings.Contains(v.Reason, "cm is preferred") || !strings.Contains(v.Reason, "mlx5_0") {

@@ -42,9 +42,9 @@ func (commClosed) Is(target error) bool { return target == ErrPeerClosed }
 // ErrNotMember is wrapped by errors of operations on a communicator that exists here, and whose creation has failed in the peer.
 var ErrNotMember = errors.New("the peer is not in the communicator: creating it failed there")
 
-// ErrGivenUp is wrapped by errors of operations with a process that has disconnected this one, because it could not exchange messages with it.
+// ErrPeerDisconnected is wrapped by errors of operations with a process that has disconnected this one, because it could not exchange messages with it.
 // Both are alive.
-var ErrGivenUp = errors.New("the peer has given this process up")
+var ErrPeerDisconnected = errors.New("the peer has given this process up")
 
 // Address is one component's entry in a business card. The bytes are opaque to others.
 type Address struct {

@@ -35,7 +35,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 		go func(c Component, params any, result chan<- Verdict) {
 			start := time.Now()
 			v := probeOne(limited, c, params)
-			v.Took = time.Since(start)
+			v.ProbeTime = time.Since(start)
 			result <- v
 		}(e.component, choices[i].Params, results[i])
 	}
@@ -48,7 +48,7 @@ func (r *Registry) probe(ctx context.Context, kind Kind, vals *Values, wanted fu
 			return nil, err
 		}
 		c := &choices[i].Verdict
-		c.Status, c.Reason, c.Hint, c.Network, c.Suits, c.Took = v.Status, v.Reason, v.Hint, v.Network, v.Suits, v.Took
+		c.Status, c.Reason, c.Hint, c.Network, c.Suits, c.ProbeTime = v.Status, v.Reason, v.Hint, v.Network, v.Suits, v.ProbeTime
 	}
 	return choices, nil
 }

@@ -51,7 +51,7 @@ func (r *Registry) applyMTLRequest(ctx context.Context, vals *Values) (*Values, 
 }
 
 // Asked returns the request for components of kind as messages show it, or "" if there is none.
-func (r *Registry) Asked(kind Kind, vals *Values) (string, error) {
+func (r *Registry) RequestFor(kind Kind, vals *Values) (string, error) {
 	by, _, err := r.requestFor(kind, vals)
 	return by, err
 }
@@ -70,7 +70,7 @@ func (r *Registry) requestFor(kind Kind, vals *Values) (by string, of []string, 
 		rest, ok := strings.CutPrefix(name, string(kind)+".")
 		component, _, _ := strings.Cut(rest, ".")
 		v, _ := vals.Get(name)
-		if !ok || !v.isSet() || v.Standing || !list.allows(component) {
+		if !ok || !v.isSet() || v.IsStanding || !list.allows(component) {
 			continue
 		}
 		if by == "" {

@@ -273,7 +273,7 @@ func (s *Selection) Again(vals *Values) (*Selection, error) {
 }
 
 // Leave removes unused components from Chosen, and records the reason in their verdicts.
-func (s *Selection) Leave(unused func(name string) bool, why string) {
+func (s *Selection) Deselect(unused func(name string) bool, why string) {
 	s.Chosen = slices.DeleteFunc(s.Chosen, func(c Choice) bool {
 		if !unused(c.Verdict.Name) {
 			return false
@@ -286,9 +286,9 @@ func (s *Selection) Leave(unused func(name string) bool, why string) {
 
 // One keeps the first of Chosen, for frameworks that use one component. It marks the others as not selected, with the reason. It is called after the
 // successful Open of the first, so that Fail can still fall back to the next. It returns the error of Empty if there is none.
-func (s *Selection) One() (Choice, error) {
+func (s *Selection) TakeFirst() (Choice, error) {
 	if len(s.Chosen) == 0 {
-		return Choice{}, s.Empty()
+		return Choice{}, s.CheckChosen()
 	}
 	won := s.Chosen[0].Verdict
 	for _, c := range s.Chosen[1:] {
@@ -311,7 +311,7 @@ func (s *Selection) One() (Choice, error) {
 
 // Empty returns nil if Chosen is not empty. Otherwise it returns an error with the reason of each component, which matches ErrConfig if a list
 // excludes all, and ErrUnsupported if the machine or the program lacks them.
-func (s *Selection) Empty() error {
+func (s *Selection) CheckChosen() error {
 	if len(s.Chosen) > 0 {
 		return nil
 	}

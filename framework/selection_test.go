@@ -108,7 +108,7 @@ func TestSelect_ManifestList_IsPreference(t *testing.T) {
 	r.SetDefault("btl", "tcp,shm")
 	v := defaults(t, r)
 	s := pick(t, r, PML, v)
-	c, err := s.One()
+	c, err := s.TakeFirst()
 	if err != nil || c.Verdict.Name != "ucx" {
 		t.Fatalf("chose %v, %v", c.Verdict, err)
 	}
@@ -128,7 +128,7 @@ func TestOne_Verdicts_NameHigherPriority(t *testing.T) {
 	r := example()
 	r.Register(comp(PML, "zero", 30))
 	s := pick(t, r, PML, defaults(t, r))
-	if _, err := s.One(); err != nil {
+	if _, err := s.TakeFirst(); err != nil {
 		t.Fatal(err)
 	}
 	want := `pml ob1: selected
@@ -149,7 +149,7 @@ func TestFail_NotRequested_FallsBack(t *testing.T) {
 	if err := s.Fail("ob1", cause); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := s.One(); err != nil || c.Verdict.Name != "ucx" {
+	if c, err := s.TakeFirst(); err != nil || c.Verdict.Name != "ucx" {
 		t.Errorf("chose %v, %v", c.Verdict, err)
 	}
 	if err := s.Fail("ob1", cause); err != nil || s.Verdicts[0].Status != StatusFailed {
@@ -158,7 +158,7 @@ func TestFail_NotRequested_FallsBack(t *testing.T) {
 	if err := s.Fail("ucx", cause); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.One()
+	_, err := s.TakeFirst()
 	wantError(t, err, ErrUnsupported, "ob1 failed: the segment is gone", "ucx failed", "cm is not built")
 
 	s = pick(t, r, PML, set(t, v, "pml", "ob1"))
@@ -171,11 +171,11 @@ func TestFail_NotRequested_FallsBack(t *testing.T) {
 
 func TestEmpty_NoneUsable_NamesEachReason(t *testing.T) {
 	r := example()
-	_, err := pick(t, r, MTL, defaults(t, r)).One()
+	_, err := pick(t, r, MTL, defaults(t, r)).TakeFirst()
 	wantError(t, err, ErrUnsupported, "no mtl component is usable", "ofi is not built")
-	_, err = pick(t, r, Coll, defaults(t, r)).One()
+	_, err = pick(t, r, Coll, defaults(t, r)).TakeFirst()
 	wantError(t, err, ErrUnsupported, "no coll component")
-	_, err = pick(t, r, PML, set(t, defaults(t, r), "pml", "^ob1,ucx")).One()
+	_, err = pick(t, r, PML, set(t, defaults(t, r), "pml", "^ob1,ucx")).TakeFirst()
 	wantError(t, err, ErrConfig, "ob1 is not selected: excluded by pml=^ob1,ucx (flag --set)")
 }
 

@@ -17,7 +17,7 @@ type selectionList struct {
 // isBinding reports whether the components were requested by name. The order in components.yaml is a preference and not binding, nor is a list of MTLs
 // in a file, which also applies to jobs without an MTL.
 func (l *selectionList) isBinding() bool {
-	return !l.isExclusion && len(l.names) > 0 && l.value.isSet() && !(l.kind == MTL && l.value.Standing)
+	return !l.isExclusion && len(l.names) > 0 && l.value.isSet() && !(l.kind == MTL && l.value.IsStanding)
 }
 
 // allows reports whether the list does not exclude a component.

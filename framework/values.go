@@ -19,13 +19,13 @@ type Setting struct {
 	Value  string
 	Source string // For messages, for example "flag --set" or "environment FERRY_BTL".
 	// Standing reports that a file sets it for all jobs.
-	Standing bool
+	IsStanding bool
 }
 
 // Value is the text of a parameter and its source.
 type Value struct {
 	Text, Source string
-	Standing     bool // That of Setting.
+	IsStanding     bool // That of Setting.
 }
 
 // isSet reports whether the value was set.
@@ -82,7 +82,7 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 	}
 	w := &Values{v.specs, maps.Clone(v.values)}
 	for _, s := range settings {
-		w.values[s.Name] = Value{s.Value, s.Source, s.Standing}
+		w.values[s.Name] = Value{s.Value, s.Source, s.IsStanding}
 	}
 	return w, nil
 }

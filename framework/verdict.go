@@ -43,7 +43,7 @@ type Verdict struct {
 	Suits bool
 
 	// Took is the time of the probe, 0 if it was not probed.
-	Took time.Duration
+	ProbeTime time.Duration
 }
 
 // Usable returns the verdict of a Probe without obstacles.

@@ -165,7 +165,7 @@ func (o *Order[T]) First() *Entry[T] { return o.all.head }
 
 // Idle reports whether there is no entry that a receive from p, or a message of p, could match or would
 // have to wait behind.
-func (q *Queues[R, M]) Idle(p *Peer[R, M]) bool {
+func (q *Queues[R, M]) IsIdle(p *Peer[R, M]) bool {
 	return p.posted.head == nil && q.wildcards.head == nil && p.unexpected.head == nil
 }
 
@@ -196,7 +196,7 @@ func (q *Queues[R, M]) arriveSlow(p *Peer[R, M], tag int) *Recv[R] {
 }
 
 // Keep queues an unexpected message from p.
-func (q *Queues[R, M]) Keep(p *Peer[R, M], m *Message[M]) {
+func (q *Queues[R, M]) AddUnexpected(p *Peer[R, M], m *Message[M]) {
 	m.list, p.needsSlowPost = &p.unexpected, true
 	q.arrivals.append(m, byArrival)
 	p.unexpected.append(m, bySource)
@@ -215,7 +215,7 @@ func (q *Queues[R, M]) Post(p *Peer[R, M], r *Recv[R]) *Message[M] {
 
 func (q *Queues[R, M]) postSlow(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if m := q.Find(p, r.Source, r.Tag); m != nil {
-		q.Take(m)
+		q.RemoveUnexpected(m)
 		return m
 	}
 	l := &q.wildcards
@@ -245,7 +245,7 @@ func (q *Queues[R, M]) Find(p *Peer[R, M], source, tag int) *Message[M] {
 }
 
 // Take removes an unexpected message (matched probe).
-func (q *Queues[R, M]) Take(m *Message[M]) {
+func (q *Queues[R, M]) RemoveUnexpected(m *Message[M]) {
 	q.arrivals.remove(m, byArrival)
 	m.list.remove(m, bySource)
 	m.list = nil

@@ -111,7 +111,7 @@ func likeTheStandard(t *testing.T, steps int, tags []int, burst int) {
 					t.Fatalf("message %+v matched receive %d, and none should", e, got.Owner.id)
 				case want < 0:
 					m := newMessage(id, e.source, e.tag)
-					q.Keep(&peers[e.source], &m.Message)
+					q.AddUnexpected(&peers[e.source], &m.Message)
 					unexpected = append(unexpected, e)
 				case got == nil:
 					t.Fatalf("message %+v matched nothing, not receive %d", e, posted[want].id)
@@ -162,7 +162,7 @@ func TestFind_MatchingMessage_StaysQueued(t *testing.T) {
 	var q queues
 	var p peer
 	m := newMessage(1, 0, 7)
-	q.Keep(&p, &m.Message)
+	q.AddUnexpected(&p, &m.Message)
 	for range 2 {
 		if got := q.Find(&p, AnySource, AnyTag); got != &m.Message {
 			t.Fatal("a probe lost the message")
@@ -171,7 +171,7 @@ func TestFind_MatchingMessage_StaysQueued(t *testing.T) {
 	if q.Find(&p, 0, 8) != nil {
 		t.Fatal("a probe for another tag found the message")
 	}
-	q.Take(&m.Message)
+	q.RemoveUnexpected(&m.Message)
 	if q.Find(&p, 0, 7) != nil {
 		t.Fatal("a claimed message is still found")
 	}
@@ -327,7 +327,7 @@ func deep(b *testing.B, depth int, order string, source int, posted bool) {
 				if posted {
 					q.Post(&p, &rs[i].Recv)
 				} else {
-					q.Keep(&p, &ms[i].Message)
+					q.AddUnexpected(&p, &ms[i].Message)
 				}
 			}
 		}

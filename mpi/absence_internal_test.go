@@ -14,8 +14,8 @@ func TestRevoke_CommunicatorIsClosedOrRefused_IsNotKept(t *testing.T) {
 	e := &process{Assembly: &assembly.Assembly{}, registry: newRegistry()}
 	e.absence.close(cid.EndpointID{Extended: closed}, 1)
 	e.absence.close(cid.EndpointID{Extended: partly, Endpoint: 1}, 2)
-	e.refuseHandles(cid.Below(refused), pml.AllEndpoints)
-	e.refuseHandles(cid.Below(later), 1) // Another rank of this process may create it.
+	e.refuseHandles(cid.Descendants(refused), pml.AllEndpoints)
+	e.refuseHandles(cid.Descendants(later), 1) // Another rank of this process may create it.
 	for id, want := range map[cid.Extended]bool{closed: false, partly: true, refused: false, later: true} {
 		e.revoke(id, Proc{}, stateRevoked)
 		if _, isKept := e.revocations[id]; isKept != want {

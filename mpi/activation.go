@@ -101,7 +101,7 @@ func (a *activation) end() {
 	e := t.session.process
 	e.mu.Lock()
 	delete(e.runs, a.failureID)
-	e.revocations.dropSpan(cid.Below(a.id))
+	e.revocations.dropSpan(cid.Descendants(a.id))
 	e.mu.Unlock()
 	t.current = nil
 	close(a.ended)

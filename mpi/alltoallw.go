@@ -52,7 +52,7 @@ func NeighborAlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayout
 
 // packs begins a call on bytes that are packed.
 func (x *call) packs(op coll.Operation) *packing {
-	x.op, x.args.Elem, x.packing = op, 1, new(packing)
+	x.op, x.args.ElemSize, x.packing = op, 1, new(packing)
 	return x.packing
 }
 
@@ -61,8 +61,8 @@ func alltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte,
 		return c.errClosed()
 	}
 	p := x.packs(coll.Alltoallv)
-	x.args.InPlace = send == nil && sendLayouts == nil
-	if !x.args.InPlace {
+	x.args.IsInPlace = send == nil && sendLayouts == nil
+	if !x.args.IsInPlace {
 		if err := p.send.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 			return err
 		}
@@ -70,9 +70,9 @@ func alltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte,
 	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.args.InPlace
+	p.recv.isPacked = x.args.IsInPlace
 	x.send.counts, x.recv.counts = p.send.counts, p.recv.counts
-	if !x.args.InPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
+	if !x.args.IsInPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
 		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.send.counts[c.rank], c.rank, p.recv.counts[c.rank])
 	}
 	return nil

@@ -82,7 +82,7 @@ func gather[T any](x *call, c *Comm, send, recv []T, root int) error {
 	x.op, x.args.Root = coll.Gather, root
 	size := len(send)
 	if c.rank == root {
-		if x.args.InPlace = send == nil; x.args.InPlace {
+		if x.args.IsInPlace = send == nil; x.args.IsInPlace {
 			var err error
 			if size, err = c.blockLength("recv", len(recv)); err != nil {
 				return err
@@ -102,12 +102,12 @@ func gatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int, root
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
 		return err
 	}
-	x.op, x.args.Root, x.args.Elem = coll.Gatherv, root, mem.Size[T]()
-	x.in, x.args.Own = mem.Bytes(send), len(send)*x.args.Elem
+	x.op, x.args.Root, x.args.ElemSize = coll.Gatherv, root, mem.Size[T]()
+	x.in, x.args.OwnSize = mem.Bytes(send), len(send)*x.args.ElemSize
 	if c.rank != root {
 		return nil
 	}
-	x.args.InPlace = send == nil
+	x.args.IsInPlace = send == nil
 	x.out = mem.Bytes(recv)
 	return x.gathers(c, len(send), len(recv), counts, displs)
 }
@@ -121,10 +121,10 @@ func (x *call) gathers(c *Comm, own, room int, counts, displs []int) error {
 	if _, err := x.recv.check("recv", room, true); err != nil {
 		return err
 	}
-	if !x.args.InPlace && own != counts[c.rank] {
+	if !x.args.IsInPlace && own != counts[c.rank] {
 		return fmt.Errorf("%w: send has %d elements, and counts[%d], the caller's, is %d", ErrTruncate, own, c.rank, counts[c.rank])
 	}
-	x.args.Own = counts[c.rank] * x.args.Elem
+	x.args.OwnSize = counts[c.rank] * x.args.ElemSize
 	return nil
 }
 
@@ -140,11 +140,11 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 			return err
 		}
 		x.setScatter(mem.Bytes(send), recv == nil)
-		if !x.args.InPlace && len(recv) < size {
+		if !x.args.IsInPlace && len(recv) < size {
 			return errShort("recv", len(recv), size)
 		}
 	}
-	if !x.args.InPlace {
+	if !x.args.IsInPlace {
 		x.out = mem.Bytes(recv)
 	}
 	x.setBlockSize(size * mem.Size[T]())
@@ -153,7 +153,7 @@ func scatter[T any](x *call, c *Comm, send, recv []T, root int) error {
 
 // setScatter sets the input of a call that sends parts of b. In place, b is also the output at the root.
 func (x *call) setScatter(b []byte, inPlace bool) {
-	if x.args.InPlace = inPlace; inPlace {
+	if x.args.IsInPlace = inPlace; inPlace {
 		x.out = b
 	} else {
 		x.in = b
@@ -164,8 +164,8 @@ func scatterv[T any](x *call, c *Comm, send []T, counts, displs []int, recv []T,
 	if err := cmp.Or(sendable[T](), c.checkRoot(root)); err != nil {
 		return err
 	}
-	x.op, x.args.Root, x.args.Elem = coll.Scatterv, root, mem.Size[T]()
-	x.args.Own = len(recv) * x.args.Elem
+	x.op, x.args.Root, x.args.ElemSize = coll.Scatterv, root, mem.Size[T]()
+	x.args.OwnSize = len(recv) * x.args.ElemSize
 	if c.rank == root {
 		if err := c.checkCounts(counts); err != nil {
 			return err
@@ -175,11 +175,11 @@ func scatterv[T any](x *call, c *Comm, send []T, counts, displs []int, recv []T,
 			return err
 		}
 		x.setScatter(mem.Bytes(send), recv == nil)
-		if !x.args.InPlace && len(recv) < counts[root] {
+		if !x.args.IsInPlace && len(recv) < counts[root] {
 			return errShort("recv", len(recv), counts[root])
 		}
 	}
-	if !x.args.InPlace {
+	if !x.args.IsInPlace {
 		x.out = mem.Bytes(recv)
 	}
 	return nil
@@ -191,7 +191,7 @@ func allgather[T any](x *call, c *Comm, send, recv []T) error {
 	}
 	x.op = coll.Allgather
 	size := len(send)
-	if x.args.InPlace = send == nil; x.args.InPlace {
+	if x.args.IsInPlace = send == nil; x.args.IsInPlace {
 		var err error
 		if size, err = c.blockLength("recv", len(recv)); err != nil {
 			return err
@@ -209,13 +209,13 @@ func allgatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int) e
 	if err := sendable[T](); err != nil {
 		return err
 	}
-	x.op, x.args.Elem = coll.Allgatherv, mem.Size[T]()
-	x.args.InPlace = send == nil
+	x.op, x.args.ElemSize = coll.Allgatherv, mem.Size[T]()
+	x.args.IsInPlace = send == nil
 	if err := x.gathers(c, len(send), len(recv), counts, displs); err != nil {
 		return err
 	}
 	for _, n := range counts {
-		x.args.Size += n * x.args.Elem
+		x.args.Size += n * x.args.ElemSize
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	return nil
@@ -227,7 +227,7 @@ func alltoall[T any](x *call, c *Comm, send, recv []T) error {
 	}
 	x.op = coll.Alltoall
 	what, all := "send", len(send)
-	if x.args.InPlace = send == nil; x.args.InPlace {
+	if x.args.IsInPlace = send == nil; x.args.IsInPlace {
 		what, all = "recv", len(recv)
 	}
 	size, err := c.blockLength(what, all)
@@ -246,8 +246,8 @@ func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, 
 	if err := sendable[T](); err != nil {
 		return err
 	}
-	x.op, x.args.Elem = coll.Alltoallv, mem.Size[T]()
-	if x.args.InPlace = send == nil && sendCounts == nil; !x.args.InPlace {
+	x.op, x.args.ElemSize = coll.Alltoallv, mem.Size[T]()
+	if x.args.IsInPlace = send == nil && sendCounts == nil; !x.args.IsInPlace {
 		if err := c.checkCounts(sendCounts); err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func alltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, 
 	if _, err := x.recv.check("recv", len(recv), true); err != nil {
 		return err
 	}
-	if !x.args.InPlace && sendCounts[c.rank] > recvCounts[c.rank] {
+	if !x.args.IsInPlace && sendCounts[c.rank] > recvCounts[c.rank] {
 		return fmt.Errorf("%w: sendCounts[%d], the caller's, is %d, and recvCounts[%d] is %d", ErrTruncate, c.rank, sendCounts[c.rank], c.rank, recvCounts[c.rank])
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
@@ -283,7 +283,7 @@ func (c *Comm) blockLength(name string, elements int) (int, error) {
 }
 
 // setBlockSize sets the size of all blocks, in bytes.
-func (x *call) setBlockSize(size int) { x.args.Size, x.args.Own = size, size }
+func (x *call) setBlockSize(size int) { x.args.Size, x.args.OwnSize = size, size }
 
 // blocks are blocks of different sizes, in elements. With nil displs they are contiguous.
 type blocks struct{ counts, displs []int }

@@ -25,7 +25,7 @@ type openInstance struct {
 // member is omitted in all. The error is that of the exchange. Called inside do.
 func (k *collective) open(ctx context.Context) error {
 	k.hasUnopened = false
-	var usable []coll.Offered
+	var usable []coll.ComponentOffer
 	for _, o := range k.offers {
 		if o.Open != nil {
 			x, err := k.openOne(ctx, o)
@@ -48,7 +48,7 @@ func (k *collective) open(ctx context.Context) error {
 }
 
 // openOne opens one instance. It returns nil if the members omit the component.
-func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance, error) {
+func (k *collective) openOne(ctx context.Context, o coll.ComponentOffer) (coll.Instance, error) {
 	c := k.comm()
 	agree := k.agreeProcesses
 	if c.threadRank != nil {
@@ -56,7 +56,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 	}
 	x, failed, err := agree(ctx, o)
 	if err == nil && failed == nil {
-		x.Agreed()
+		x.Activate()
 		return x, nil
 	}
 	if x != nil {
@@ -72,7 +72,7 @@ func (k *collective) openOne(ctx context.Context, o coll.Offered) (coll.Instance
 
 // agreeProcesses opens this member's instance, and connects it with those of the members on the node. failed is the reason for which all members
 // do without, and nil in all or in none of them. err is the error of an exchange.
-func (k *collective) agreeProcesses(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
+func (k *collective) agreeProcesses(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
 	c := k.comm()
 	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
 	if sharer, component := c.session.process.Sharer(); sharer != nil {
@@ -107,8 +107,8 @@ const openRecord = 1 + coll.CardSize + termsSize
 const termsSize = 4
 
 // encodeRecord writes the record of a member that has opened x, or has failed.
-func encodeRecord(record []byte, o coll.Offered, x coll.Instance, failed error) {
-	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Terms())
+func encodeRecord(record []byte, o coll.ComponentOffer, x coll.Instance, failed error) {
+	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Checksum())
 	if failed == nil {
 		record[0] = byte(1 + copy(record[1:], x.Card()))
 	}

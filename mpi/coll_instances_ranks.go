@@ -80,7 +80,7 @@ type openingKey struct {
 }
 
 // agreeRanks is agreeProcesses for goroutine ranks.
-func (k *collective) agreeRanks(ctx context.Context, o coll.Offered) (x coll.Instance, failed, err error) {
+func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
 	c := k.comm()
 	a, d := c.threadRank.of, c.division()
 	key := openingKey{c.spec.ID, o.Component}

@@ -22,7 +22,7 @@ func withHeap(t *testing.T, h *colltest.Heap, n int, f mpitest.Program) {
 		reg.Register(h.Component())
 		return []mpi.SessionOption{mpi.WithRegistry(reg)}
 	}}.Run(t, f)
-	if _, left := h.Left(); left != 0 {
+	if _, left := h.OpenInstances(); left != 0 {
 		t.Errorf("%d instances are open", left)
 	}
 }
@@ -73,7 +73,7 @@ func TestInstances_SecondCollective_OpensThem(t *testing.T) {
 				return err
 			}
 		}
-		if opened, _ := h.Left(); opened != 0 {
+		if opened, _ := h.OpenInstances(); opened != 0 {
 			return fmt.Errorf("%d instances for communicators with a single collective", opened)
 		}
 		if err := gathers(ctx, world); err != nil {
@@ -94,7 +94,7 @@ func TestInstances_SecondCollective_OpensThem(t *testing.T) {
 		_, waited := r.Wait(ctx)
 		return errors.Join(err, waited)
 	})
-	if opened, _ := h.Left(); opened != 8 {
+	if opened, _ := h.OpenInstances(); opened != 8 {
 		t.Errorf("%d instances, want one for each rank of the world and of its halves", opened)
 	}
 }
@@ -175,7 +175,7 @@ func TestPersistentCollective_AmongNeighbors_OpensNoInstance(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if opened, _ := h.Left(); opened != 0 {
+		if opened, _ := h.OpenInstances(); opened != 0 {
 			return fmt.Errorf("%d instances were opened", opened)
 		}
 		if err := p.Start(); err != nil {

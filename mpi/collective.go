@@ -57,7 +57,7 @@ func (k *collective) inline(ctx context.Context, x *call) error {
 	s := k.schedule(choice.Algorithm, x)
 	p := &k.peers
 	// The memory of p is used, because arguments of the instance escape to the heap.
-	p.call.Turn, p.call.Asleep = k.operationCount, false
+	p.call.Sequence, p.call.IsWaiterAsleep = k.operationCount, false
 	p.call.In, p.call.Out, p.call.Temp, p.call.Shared = x.in, x.out, nil, nil
 	p.call.Reducer = x.reducer
 	if len(k.instances) > 0 {
@@ -176,8 +176,8 @@ func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
 func (k *collective) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm, x *call) {
 	if x.send.counts != nil || x.recv.counts != nil {
 		v := &k.vectors
-		v.SendCounts, v.SendAt = x.send.bytes(&k.vectorMemory[0], &k.vectorMemory[1], x.args.Elem)
-		v.RecvCounts, v.RecvAt = x.recv.bytes(&k.vectorMemory[2], &k.vectorMemory[3], x.args.Elem)
+		v.SendCounts, v.SendOffsets = x.send.bytes(&k.vectorMemory[0], &k.vectorMemory[1], x.args.ElemSize)
+		v.RecvCounts, v.RecvOffsets = x.recv.bytes(&k.vectorMemory[2], &k.vectorMemory[3], x.args.ElemSize)
 		x.args.Vectors = v
 	}
 	s.Reset()
@@ -219,7 +219,7 @@ type shapeData struct {
 	nodes         coll.Placement
 	force         *coll.Force
 	comparesCalls bool
-	offers        []coll.Offered
+	offers        []coll.ComponentOffer
 	opens         bool        // Some offers need an instance.
 	table         *coll.Table // Algorithms without an instance.
 }
@@ -252,7 +252,7 @@ func (e *process) collectives(shape coll.Shape, values *framework.Values) (*shap
 	if err != nil {
 		return nil, err
 	}
-	var plain []coll.Offered
+	var plain []coll.ComponentOffer
 	for _, o := range s.offers {
 		if o.Open == nil {
 			plain = append(plain, o)

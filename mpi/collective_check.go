@@ -30,7 +30,7 @@ func callRecord(x *call, choice *coll.Choice) []byte {
 		}
 		h := fnv.New32a()
 		for _, n := range counts {
-			fmt.Fprint(h, n*x.args.Elem, " ")
+			fmt.Fprint(h, n*x.args.ElemSize, " ")
 		}
 		fmt.Fprintf(&b, " of %d bytes in blocks %08x", x.args.Size, h.Sum32())
 	default:
@@ -45,8 +45,8 @@ func callRecord(x *call, choice *coll.Choice) []byte {
 		if name == "" {
 			name = "an operation of the program's"
 		}
-		fmt.Fprintf(&b, ", %s of elements of %d bytes", name, x.args.Elem)
-		if x.args.Ordered {
+		fmt.Fprintf(&b, ", %s of elements of %d bytes", name, x.args.ElemSize)
+		if x.args.IsOrdered {
 			b.WriteString(" in order")
 		}
 	}
@@ -161,11 +161,11 @@ func (o *operation) compareFirst(x *call, choice *coll.Choice) error {
 		return err
 	}
 	o.comparison = &afterComparison{o.schedule, o.call, 0}
-	o.comparison.call.Turn = k.operationCount // Not in one statement with nextTag, which changes it.
+	o.comparison.call.Sequence = k.operationCount // Not in one statement with nextTag, which changes it.
 	o.comparison.tag = k.nextTag()
 	o.algorithm, o.schedule = nil, coll.Schedule{}
 	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
-	o.call = coll.Call{Turn: o.call.Turn, Buffers: coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}
+	o.call = coll.Call{Sequence: o.call.Sequence, Buffers: coll.Buffers{In: records.in, Out: records.out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}
 	return nil
 }
 

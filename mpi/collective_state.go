@@ -52,7 +52,7 @@ type collectiveResources struct {
 	plainTable        *coll.Table // Algorithms without an instance.
 	nodes             coll.Placement
 	comparesCalls     bool // Members compare their calls, see collective_check.go.
-	offers            []coll.Offered
+	offers            []coll.ComponentOffer
 	hasUnopened       bool // Some offers need an instance that is not open.
 	instances         []openInstance
 	vectors           coll.Vectors
@@ -120,7 +120,7 @@ func (k *collective) enter(ctx context.Context) error {
 	}
 	err := k.checkUsable()
 	if k.unusedIDs = (cid.Span{}); k.idups.Load() == 0 { // Otherwise an Idup may still use them.
-		k.unusedIDs = k.children.Unborn()
+		k.unusedIDs = k.children.UnassignedIDs()
 	}
 	if err != nil && !k.hasLeft.Load() { // Others may have created communicators that this member will not create.
 		k.leave(k.unusedIDs, err)
@@ -208,7 +208,7 @@ func (k *collective) leaveUnborn(err error) {
 		return
 	}
 	if k.idups.Load() == 0 {
-		k.leave(k.children.Unborn(), err)
+		k.leave(k.children.UnassignedIDs(), err)
 	}
 	k.release()
 }

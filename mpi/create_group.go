@@ -114,7 +114,7 @@ func (c *Comm) announce(ctx context.Context, g *Group, ranks []int, tag int, err
 
 // refuse reports that this process is not in a communicator that other members may create.
 func (c *Comm) refuse(id cid.Extended, g *Group, why error) {
-	c.refuseSpan(cid.Below(id), why)
+	c.refuseSpan(cid.Descendants(id), why)
 	c.reportBroken(id, g, why)
 }
 
@@ -196,7 +196,7 @@ func (e *process) draw(ctx context.Context) (cid.Extended, error) {
 		return cid.Extended{}, context.Cause(ctx)
 	}
 	defer func() { <-e.bases.turn }()
-	if e.bases.drawn.Left() == 0 {
+	if e.bases.drawn.Remaining() == 0 {
 		made, err := e.Construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
 		if err != nil {
 			return cid.Extended{}, err

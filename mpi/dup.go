@@ -75,7 +75,7 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 	d := &c.collective.children
 	ids := make([]cid.Extended, 0, n)
 	for {
-		some, err := d.Next(min(n-len(ids), d.Left()))
+		some, err := d.Next(min(n-len(ids), d.Remaining()))
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 	before := k.lastIdup()
 	k.idup = r
 	k.idups.Add(1)
-	if (before == nil || before.ended()) && k.children.Left() > 0 {
+	if (before == nil || before.ended()) && k.children.Remaining() > 0 {
 		c.finishIdup(before, r, attrs) // The usual case. It needs no other member.
 	} else {
 		go c.finishIdup(before, r, attrs)
@@ -154,7 +154,7 @@ func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 		r.comm.attrs = attrs
 	}
 	if why := c.collective.broken.Load(); why != nil { // This member derives no further ids.
-		c.refuseSpan(c.collective.children.Unborn(), *why)
+		c.refuseSpan(c.collective.children.UnassignedIDs(), *why)
 	}
 }
 

@@ -42,7 +42,7 @@ func (k *collective) newEarly(kept *operation, x *call) *earlyRun {
 		return nil
 	}
 	r := &earlyRun{k: k, kept: kept, x: x, choice: choice, instance: k.instance(choice.Component)}
-	gives, ok := framework.As[coll.Giver](r.instance)
+	gives, ok := framework.As[coll.Notifier](r.instance)
 	if !ok {
 		return nil
 	}
@@ -50,9 +50,9 @@ func (k *collective) newEarly(kept *operation, x *call) *earlyRun {
 	for i := range r.schedule.Steps {
 		s := &r.schedule.Steps[i]
 		switch {
-		case s.Kind == coll.Own && gives.Gives(s):
+		case s.Kind == coll.Own && gives.IsAwaitedByPeers(s):
 			r.lastGive = i + 1
-		case s.Kind == coll.Own, s.Kind == coll.Copy && s.N <= quickBytes, s.Kind == coll.Combine && s.N <= quickBytes && x.reducer.Quick:
+		case s.Kind == coll.Own, s.Kind == coll.Copy && s.N <= quickBytes, s.Kind == coll.Combine && s.N <= quickBytes && x.reducer.IsQuick:
 		default:
 			return nil
 		}
@@ -82,7 +82,7 @@ func (r *earlyRun) begin() (q Request, isStarted bool) {
 		k.exit()
 		return Request{}, false
 	}
-	r.call.Turn, r.next = k.operationCount, 0
+	r.call.Sequence, r.next = k.operationCount, 0
 	k.nextTag()
 	isDone, err := r.proceed()
 	if err != nil || !isDone && r.next < r.lastGive {
@@ -98,7 +98,7 @@ func (r *earlyRun) proceed() (isDone bool, err error) {
 		s := &r.schedule.Steps[r.next]
 		switch s.Kind {
 		case coll.Own:
-			if isDone, err := r.instance.Try(s, &r.call); !isDone || err != nil {
+			if isDone, err := r.instance.PollStep(s, &r.call); !isDone || err != nil {
 				return false, err
 			}
 		case coll.Copy:
@@ -137,7 +137,7 @@ func (r *earlyRun) promote(err error) Request {
 	k := r.k
 	defer k.exit()
 	o := k.operationOf(r.kept, r.x, r.choice)
-	o.call.Turn = r.call.Turn
+	o.call.Sequence = r.call.Sequence
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
@@ -145,7 +145,7 @@ func (r *earlyRun) promote(err error) Request {
 	k.started.n.Add(1)
 	k.started.running = append(k.started.running, o)
 	o.run.Begin(&o.schedule)
-	o.run.Skip(r.next)
+	o.run.CompleteFirst(r.next)
 	q := Request{&o.Request, o.Generation()}
 	if err != nil {
 		o.stop(err)

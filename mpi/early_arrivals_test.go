@@ -20,10 +20,10 @@ import (
 // hasty is the client of a singleton whose launcher requests a dump at once.
 type hasty struct{ bootstrap.Client }
 
-func (hasty) Begin(uint64)                                 {}
-func (hasty) End()                                         {}
-func (hasty) GiveUp(framework.Proc, uint64, string)        {}
-func (hasty) Broke(cid.Extended, []framework.Proc, string) {}
+func (hasty) BeginIncarnation(uint64)                                 {}
+func (hasty) EndIncarnation()                                         {}
+func (hasty) Disconnect(framework.Proc, uint64, string)        {}
+func (hasty) ReportBroken(cid.Extended, []framework.Proc, string) {}
 
 func (hasty) OnEvent(f func(bootstrap.Event)) {
 	if f != nil {

@@ -128,14 +128,14 @@ func allgatherLayout(x *call, c *Comm, send []byte, sendLayout Layout, recv []by
 func (x *call) sends(send []byte, l Layout) error {
 	var err error
 	x.in, err = x.packing.send.setOne("sendLayout", send, l, false)
-	x.args.Own = l.Size()
+	x.args.OwnSize = l.Size()
 	return err
 }
 
 // gathersLayouts fills in the blocks of a member that receives those of all. In place its own block is read from recv.
 func (x *call) gathersLayouts(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
 	p := x.packing
-	if x.args.InPlace = send == nil; !x.args.InPlace {
+	if x.args.IsInPlace = send == nil; !x.args.IsInPlace {
 		if err := x.sends(send, sendLayout); err != nil {
 			return err
 		}
@@ -143,12 +143,12 @@ func (x *call) gathersLayouts(c *Comm, send []byte, sendLayout Layout, recv []by
 	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.args.InPlace
+	p.recv.isPacked = x.args.IsInPlace
 	x.recv.counts = p.recv.counts
-	if own := p.recv.counts[c.rank]; !x.args.InPlace && x.args.Own != own {
-		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.args.Own, c.rank, own)
+	if own := p.recv.counts[c.rank]; !x.args.IsInPlace && x.args.OwnSize != own {
+		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.args.OwnSize, c.rank, own)
 	}
-	x.args.Own = p.recv.counts[c.rank]
+	x.args.OwnSize = p.recv.counts[c.rank]
 	return nil
 }
 
@@ -158,19 +158,19 @@ func scatterLayout(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []b
 	}
 	p := x.packs(coll.Scatterv)
 	x.args.Root = root
-	x.args.InPlace = c.rank == root && recv == nil
-	if !x.args.InPlace {
+	x.args.IsInPlace = c.rank == root && recv == nil
+	if !x.args.IsInPlace {
 		var err error
 		if x.out, err = p.recv.setOne("recvLayout", recv, recvLayout, true); err != nil {
 			return err
 		}
-		x.args.Own = recvLayout.Size()
+		x.args.OwnSize = recvLayout.Size()
 	}
 	if c.rank != root {
 		return nil
 	}
 	from := &p.send
-	if x.args.InPlace { // In place the root's Out is the input.
+	if x.args.IsInPlace { // In place the root's Out is the input.
 		from = &p.recv
 	}
 	if err := from.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
@@ -178,10 +178,10 @@ func scatterLayout(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []b
 	}
 	x.send.counts = from.counts
 	switch own := from.counts[root]; {
-	case x.args.InPlace:
-		x.args.Own = own
-	case x.args.Own != own:
-		return fmt.Errorf("%w: recvLayout has %d bytes, and sendLayouts[%d], the caller's, has %d", ErrTruncate, x.args.Own, root, own)
+	case x.args.IsInPlace:
+		x.args.OwnSize = own
+	case x.args.OwnSize != own:
+		return fmt.Errorf("%w: recvLayout has %d bytes, and sendLayouts[%d], the caller's, has %d", ErrTruncate, x.args.OwnSize, root, own)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func neighborAllgatherv[T any](x *call, c *Comm, send, recv []T, counts, displs 
 		return err
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.args.Own = len(x.in)
+	x.args.OwnSize = len(x.in)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func neighborAlltoall[T any](x *call, c *Comm, send, recv []T) error {
 		return errShort("the result", len(recv), needs)
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.setBlockSize(size * x.args.Elem)
+	x.setBlockSize(size * x.args.ElemSize)
 	return nil
 }
 
@@ -143,7 +143,7 @@ func among[T any](x *call, c *Comm, op coll.Operation) (*coll.Neighborhood, erro
 	if err := sendable[T](); err != nil {
 		return nil, err
 	}
-	x.args.Elem = mem.Size[T]()
+	x.args.ElemSize = mem.Size[T]()
 	return x.choose(c, op)
 }
 

@@ -108,7 +108,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 		return Request{}, err
 	}
 	o := k.operationOf(kept, x, choice)
-	o.call.Turn = k.operationCount
+	o.call.Sequence = k.operationCount
 	o.tag = k.nextTag()
 	needs := len(o.schedule.Steps)
 	if k.comparesCalls {
@@ -121,7 +121,7 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 		o.steps = append(o.steps, step{o, i})
 	}
 	if k.comm().session.process.collectiveHooks != nil {
-		o.endHook = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Turn, true)
+		o.endHook = k.watch(nil, "i"+x.op.String(), x.args.Size, o.call.Sequence, true)
 	}
 	e := k.engine()
 	e.Lock()
@@ -185,7 +185,7 @@ const mostAhead = coll.MaxTag - 64
 
 // tagsFree reports whether no running operation has one of the tags of turns before end. Lock held.
 func (n *nonblocking) tagsFree(end uint32) bool {
-	return len(n.running) == 0 || end-n.running[0].call.Turn <= mostAhead
+	return len(n.running) == 0 || end-n.running[0].call.Sequence <= mostAhead
 }
 
 // mayRun reports whether the first waiting operation, with turns before end, may run. Lock held.
@@ -273,11 +273,11 @@ func (o *operation) advance() {
 	}
 	o.isAdvancing = true
 	for o.err == nil {
-		if i, ok := o.run.Next(); ok {
+		if i, ok := o.run.NextStep(); ok {
 			o.begin(i)
 			continue
 		}
-		if !o.run.Over() {
+		if !o.run.IsComplete() {
 			break
 		}
 		if o.comparison == nil {
@@ -288,7 +288,7 @@ func (o *operation) advance() {
 	}
 	o.isAdvancing = false
 	local := o.k.comm().local
-	if o.busy == 0 && (o.err == nil && o.run.Over() || o.isReported) {
+	if o.busy == 0 && (o.err == nil && o.run.IsComplete() || o.isReported) {
 		o.ends()
 	}
 	local.pollPendingSteps()
@@ -332,12 +332,12 @@ func (o *operation) begin(i int) {
 	case coll.Recv:
 		r = c.pml.StartRecv(pml.Buffer{Bytes: o.call.At(s.Buf, s.N)}, int(s.Peer), o.tag, pml.Collective)
 	default:
-		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.Quick {
+		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.IsQuick {
 			o.busy++
 			o.k.started.do(o.k.engine(), step{o, i})
 		} else {
 			o.local(i)
-			o.run.Done(i)
+			o.run.Complete(i)
 		}
 		return
 	}
@@ -380,7 +380,7 @@ func (s *step) Completed(r *pml.Request) {
 // take uses the request of a step up. Lock held.
 func (o *operation) take(r *pml.Request, i int) {
 	st, _, err := r.Take(r.Generation())
-	o.stepDone(i, o.schedule.Steps[i].Whole(st.Bytes, err))
+	o.stepDone(i, o.schedule.Steps[i].CheckLength(st.Bytes, err))
 }
 
 // stepDone records the end of a step. The lock is held.
@@ -391,7 +391,7 @@ func (o *operation) stepDone(i int, err error) {
 	case i == unpackStep:
 		o.packing = nil
 	default:
-		o.run.Done(i)
+		o.run.Complete(i)
 	}
 }
 

@@ -31,7 +31,7 @@ func NewOp[T any](f func(inout, in []T), commutative bool) Op[T] {
 }
 
 func (op Op[T]) reducer() coll.Reducer {
-	return coll.Reducer{Apply: op.apply, Name: op.name, Quick: op.name != ""}
+	return coll.Reducer{Apply: op.apply, Name: op.name, IsQuick: op.name != ""}
 }
 
 // Integer is the types that have bits.

@@ -78,7 +78,7 @@ func (c refusalDelay) Broke(id cid.Extended, members []framework.Proc, reason st
 	} else {
 		c.delayFirst()
 	}
-	c.EventSource.Broke(id, members, reason)
+	c.EventSource.ReportBroken(id, members, reason)
 }
 
 // testClose runs first and other as ranks 0 and 1. The client of rank 0 delays a call. The test fails if Session.Close of rank 0 returns before

@@ -33,8 +33,8 @@ func (t *pendingStep) Poll() int {
 	if t.Done() {
 		return 0
 	}
-	t.call.Asleep = t.collective.engine().Bell().Armed()
-	isDone, err := t.instance.Try(t.step, t.call)
+	t.call.IsWaiterAsleep = t.collective.engine().Bell().Armed()
+	isDone, err := t.instance.PollStep(t.step, t.call)
 	if !isDone && err == nil {
 		if err = t.lostMemberError(); err == nil {
 			return 0
@@ -49,11 +49,11 @@ func (t *pendingStep) lostMemberError() error {
 	if len(t.collective.lostRanks) == 0 {
 		return nil
 	}
-	a, ok := framework.As[coll.Awaiter](t.instance)
+	a, ok := framework.As[coll.BlockReporter](t.instance)
 	if !ok {
 		return nil
 	}
-	rank := a.Awaits(t.step)
+	rank := a.AwaitedRank(t.step)
 	why := t.collective.lostRanks[rank]
 	if why == nil {
 		return nil
@@ -79,9 +79,9 @@ func (k *collective) loseMember(rank int, why error) {
 
 // pending describes the step for reports. The lock is held.
 func (t *pendingStep) pending() pml.Pending {
-	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Turn % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
-	if a, ok := framework.As[coll.Awaiter](t.instance); ok {
-		p.Peer = a.Awaits(t.step)
+	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Sequence % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
+	if a, ok := framework.As[coll.BlockReporter](t.instance); ok {
+		p.Peer = a.AwaitedRank(t.step)
 	}
 	if t.operation != nil {
 		p.Wait = t.operation.Awaited()
@@ -187,8 +187,8 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		e.Lock()
 	}
 	for i := range steps {
-		p.call.Asleep = false
-		isDone, failed := p.instance.Try(&steps[i], &p.call)
+		p.call.IsWaiterAsleep = false
+		isDone, failed := p.instance.PollStep(&steps[i], &p.call)
 		if err = failed; !isDone && err == nil {
 			if alone {
 				e.Lock()
@@ -249,7 +249,7 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 	}
 	for polls := e.PollBudget(); polls > 0 && !e.Wanted(); polls-- {
 		cpu.Pause()
-		if isDone, err := p.instance.Try(s, &p.call); isDone || err != nil {
+		if isDone, err := p.instance.PollStep(s, &p.call); isDone || err != nil {
 			return err
 		}
 	}
@@ -269,8 +269,8 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 // startOwnStep starts a step of an instance. Lock held.
 func (o *operation) startOwnStep(i int) {
 	s := &o.schedule.Steps[i]
-	o.call.Asleep = false
-	isDone, err := o.instance.Try(s, &o.call)
+	o.call.IsWaiterAsleep = false
+	isDone, err := o.instance.PollStep(s, &o.call)
 	if !isDone && err == nil {
 		if err = o.k.abortErr; err == nil {
 			o.busy++

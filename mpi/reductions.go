@@ -85,10 +85,10 @@ func reduction[T any](x *call, kind coll.Operation, send, recv []T, op Op[T], ge
 // setReduction sets the common fields of reductions. Equal memory for input and result means in place.
 func (x *call) setReduction(op coll.Operation, r coll.Reducer, size int, ordered bool, elem int) {
 	x.op, x.reducer = op, r
-	x.args.Quick = r.Quick
-	x.args.Size, x.args.Own, x.args.Elem, x.args.Ordered = size, size, elem, ordered
+	x.args.IsQuick = r.IsQuick
+	x.args.Size, x.args.OwnSize, x.args.ElemSize, x.args.IsOrdered = size, size, elem, ordered
 	if len(x.in) > 0 && len(x.out) > 0 && &x.in[0] == &x.out[0] {
-		x.in, x.args.InPlace = nil, true
+		x.in, x.args.IsInPlace = nil, true
 	}
 }
 
@@ -133,6 +133,6 @@ func reduceScatter[T any](x *call, c *Comm, kind coll.Operation, send, recv []T,
 	}
 	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
 	x.setReduction(kind, op.reducer(), size*elem, !op.isCommutative, elem)
-	x.args.Own = own * elem
+	x.args.OwnSize = own * elem
 	return nil
 }

@@ -33,8 +33,8 @@ const (
 const verdictSize = 16
 
 // usable is the verdict of a member with an instance that is ready, so far.
-func usable(o coll.Offered) verdict {
-	terms := o.Terms()
+func usable(o coll.ComponentOffer) verdict {
+	terms := o.Checksum()
 	return verdict{lowest: terms, above: terms}
 }
 
@@ -73,7 +73,7 @@ func decodeVerdict(b []byte) verdict {
 }
 
 // mergeVerdicts is the reduction of encoded verdicts.
-var mergeVerdicts = coll.Reducer{Quick: true, Apply: func(inout, in []byte) {
+var mergeVerdicts = coll.Reducer{IsQuick: true, Apply: func(inout, in []byte) {
 	v := decodeVerdict(inout)
 	v.merge(decodeVerdict(in))
 	copy(inout, v.encode())

@@ -46,7 +46,7 @@ func TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers(t *testing.T) {
 			}
 			return err
 		})
-		if err := errors.Join(append(errs, w.Left())...); err != nil {
+		if err := errors.Join(append(errs, w.CheckIdle())...); err != nil {
 			t.Fatalf("nodes %v: %v", nodes, err)
 		}
 	})
@@ -82,7 +82,7 @@ func TestExchangeCards_AnyNodes_StayOnTheNode(t *testing.T) {
 			}
 			return nil
 		})
-		if err := errors.Join(append(errs, w.Left())...); err != nil {
+		if err := errors.Join(append(errs, w.CheckIdle())...); err != nil {
 			t.Fatalf("nodes %v: %v", nodes, err)
 		}
 	})

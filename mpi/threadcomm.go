@@ -145,7 +145,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 // refill ensures that there are ids for an activation. Once in 32,767 activations all processes meet
 // for it, and if the parent's id leaves no level for children.
 func (t *ThreadComm) refill(ctx context.Context) error {
-	if t.ids.Left() >= idsPerActivation {
+	if t.ids.Remaining() >= idsPerActivation {
 		return nil
 	}
 	made, err := t.session.process.Construct(ctx, t.parent.processes(), "\x00activations of "+t.id.String(), nil)

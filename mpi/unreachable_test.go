@@ -25,7 +25,7 @@ type unplaced struct{ bootstrap.Client }
 
 func (c unplaced) Identity() bootstrap.Identity {
 	id := c.Client.Identity()
-	id.Locals, id.LocalSize, id.LocalRank, id.Nodes = nil, 0, 0, nil
+	id.LocalRanks, id.LocalSize, id.LocalRank, id.Nodes = nil, 0, 0, nil
 	return id
 }
 

@@ -98,10 +98,10 @@ type Env struct {
 	Upcall Receiver
 	// Fabric is set if no MTL was requested. The module is opened because this machine has network hardware
 	// (framework.Verdict.Network). It uses that hardware, or Open fails.
-	Fabric bool
+	IsUnrequested bool
 }
 
-// Receiver receives the upcalls of a module. All calls come from the module's Poll or RecvLook, with the engine's lock held.
+// Receiver receives the upcalls of a module. All calls come from the module's Poll or RecvAndPoll, with the engine's lock held.
 type Receiver interface {
 	// Control handles one control message. data is valid until it returns. Any process that has the module's address may send one, and
 	// the message itself names its sender, so the protocol must validate it. The module posts the receive buffer again in any case.
@@ -234,26 +234,26 @@ type Finisher interface {
 }
 
 // Looker is an optional interface of a module that receives an imminent message with fewer calls (framework.As).
-type Looker interface {
-	// RecvLook is Recv followed by Poll, until an operation completes or for about the duration of looks empty Polls. op and
+type ImmediateReceiver interface {
+	// RecvAndPoll is Recv followed by Poll, until an operation completes or for about the duration of looks empty Polls. op and
 	// other operations may be complete when it returns.
-	RecvLook(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
+	RecvAndPoll(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
 }
 
 // Keeper is an optional interface of a module that saves the contents of received messages of one length (framework.As). Several receives
 // may complete before the module reports the first, and a program may use one buffer for all of them, which then holds only the last
 // message.
-type Keeper interface {
-	// Keep saves messages of n bytes, up to MostKept. It is called once, before any receive.
-	Keep(n int)
+type MessageSaver interface {
+	// Keep saves messages of n bytes, up to MaxSavedMessage. It is called once, before any receive.
+	SaveMessages(n int)
 
 	// Kept returns the message of a receive that was posted with n bytes and completed with n bytes, or nil if it was not saved. The result
 	// is valid until the next call of the module. Kept is called from Owner.Done of op, before other operations start.
-	Kept(op *Op) []byte
+	SavedMessage(op *Op) []byte
 }
 
-// MostKept is the length of the longest message that Keeper saves.
-const MostKept = 64
+// MaxSavedMessage is the length of the longest message that Keeper saves.
+const MaxSavedMessage = 64
 
 // Registrar is an optional interface of a module whose network accesses memory directly, and has less work for registered memory
 // (framework.As). Buffers in such memory are passed to operations like any others.

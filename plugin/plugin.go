@@ -133,7 +133,7 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 	proc := framework.Proc{Namespace: start.Namespace, Rank: start.Rank}
 	s.env = btl.Env{
 		Env: progress.Env{
-			Identity: bootstrap.Identity{Proc: proc, Size: int(start.Size), LocalRank: int(start.LocalRank), LocalSize: int(start.LocalSize), Dir: start.Dir},
+			Identity: bootstrap.Identity{Proc: proc, Size: int(start.Size), LocalRank: int(start.LocalRank), LocalSize: int(start.LocalSize), JobDir: start.Dir},
 			Worlds:   framework.NewWorlds(start.Namespace),
 			Self:     framework.Life{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
 			Node:     start.Node,

@@ -6,7 +6,7 @@ import (
 )
 
 // Learnt has the estimates for one kind of large messages from a process.
-type Learnt struct {
+type TransferEstimates struct {
 	// Above and UpTo bound the length in bytes. UpTo 0 is unbounded.
 	Above int64 `json:"above"`
 	UpTo  int64 `json:"up_to"`
@@ -16,13 +16,13 @@ type Learnt struct {
 	Window bool `json:"window"`
 	// BothWays is set if messages were in progress in the opposite direction.
 	BothWays bool        `json:"both_ways"`
-	Ways     []LearntWay `json:"ways"`
+	Ways     []ProtocolEstimate `json:"ways"`
 	// Tries counts the probes of other protocols than the best, after the warm-up.
 	Tries uint64 `json:"tries"`
 }
 
-// LearntWay is the estimate of one rendezvous protocol.
-type LearntWay struct {
+// ProtocolEstimate is the estimate of one rendezvous protocol.
+type ProtocolEstimate struct {
 	Way string `json:"way"`
 	// Messages counts the measured messages.
 	Messages uint64  `json:"messages"`
@@ -34,7 +34,7 @@ type LearntWay struct {
 // String returns the estimates in one line.
 
 // String describes it in a line.
-func (l Learnt) String() string {
+func (l TransferEstimates) String() string {
 	var ways []string
 	for _, w := range l.Ways {
 		used := ""
@@ -47,7 +47,7 @@ func (l Learnt) String() string {
 }
 
 // Kind describes the messages of the estimates.
-func (l Learnt) Kind() string {
+func (l TransferEstimates) Kind() string {
 	size := fmt.Sprintf("above %d KiB", l.Above>>10)
 	if l.UpTo > 0 {
 		size = fmt.Sprintf("%d to %d KiB", l.Above>>10, l.UpTo>>10)

@@ -381,7 +381,7 @@ type Route struct {
 	// Unused has addresses that the transport could use and does not, with reasons.
 	Unused []framework.Rejection
 	// Learnt has the estimates for large messages from the process.
-	Learnt []Learnt
+	Learnt []TransferEstimates
 }
 
 // PeerStats has the statistics of one process since its card was taken.
@@ -420,7 +420,7 @@ type CommInspection struct {
 	Unexpected []Pending
 	Sends      []Pending
 	// Learnt has the estimates for large messages, by the rank of their sender.
-	Learnt map[int][]Learnt
+	Learnt map[int][]TransferEstimates
 }
 
 // Pending is an entry of an inspected queue.

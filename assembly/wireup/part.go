@@ -102,16 +102,16 @@ func NewPart(rank int, p Payload) (Part, error) {
 }
 
 func (s *summary) setIDs(ids cid.Summary) {
-	s.Policy, s.Without, s.Common = uint8(ids.Policy), ids.Without, nil
+	s.Policy, s.Without, s.Common = uint8(ids.Policy), ids.LowestFullRank, nil
 	for _, c := range ids.Common {
-		s.Common = append(s.Common, commonIndex{Index: c.Index, Used: c.Used})
+		s.Common = append(s.Common, commonIndex{Index: c.Index, Used: c.UsedGens})
 	}
 }
 
 func (s *summary) ids() cid.Summary {
-	ids := cid.Summary{Policy: cid.Policy(s.Policy), Without: s.Without}
+	ids := cid.Summary{Policy: cid.Policy(s.Policy), LowestFullRank: s.Without}
 	for _, c := range s.Common {
-		ids.Common = append(ids.Common, cid.CommonIndex{Index: c.Index, Used: c.Used})
+		ids.Common = append(ids.Common, cid.CommonIndex{Index: c.Index, UsedGens: c.Used})
 	}
 	return ids
 }

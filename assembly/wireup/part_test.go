@@ -60,10 +60,10 @@ func drawPayload(t *rapid.T, rank, size int) (Payload, []pml.Offer) {
 	}
 	table := cid.NewTable(3)
 	for range rapid.IntRange(0, 2).Draw(t, "used") {
-		table.OfferFor(cid.PolicyGather, 2, 100)
+		table.WithholdCandidates(cid.PolicyGather, 2, 100)
 	}
 	policy := rapid.SampledFrom([]cid.Policy{cid.PolicyAgree, cid.PolicyAgree, cid.PolicyAgree, cid.PolicyGather, cid.PolicyLazy}).Draw(t, "policy")
-	p := Payload{Nonce: uint64(rank + 1), Capabilities: capabilities, Card: encoded, GroupIDs: table.OfferFor(policy, 2, 100).Bytes(), Edition: uint32(rank)}
+	p := Payload{Nonce: uint64(rank + 1), Capabilities: capabilities, Card: encoded, GroupIDs: table.WithholdCandidates(policy, 2, 100).Bytes(), Edition: uint32(rank)}
 	for range rapid.IntRange(0, 2).Draw(t, "ended") {
 		other := rapid.IntRange(0, size-1).Draw(t, "other")
 		p.GroupEnded = append(p.GroupEnded, Ended{Rank: uint32(other), Nonce: uint64(other + rapid.IntRange(0, 1).Draw(t, "stale") + 1), Epoch: uint32(rapid.IntRange(0, 3).Draw(t, "times"))})
@@ -212,7 +212,7 @@ func TestPartDecide_NoCommonPML_NamesBothSides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := NewPart(rank, Payload{Nonce: 1, Capabilities: capabilities, Card: card, GroupIDs: cid.NewTable(3).OfferFor(cid.PolicyAgree, 2, 100).Bytes()})
+		one, err := NewPart(rank, Payload{Nonce: 1, Capabilities: capabilities, Card: card, GroupIDs: cid.NewTable(3).WithholdCandidates(cid.PolicyAgree, 2, 100).Bytes()})
 		if err == nil {
 			err = part.Merge(one)
 		}
@@ -267,7 +267,7 @@ func somePayload(t testing.TB) Payload {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes()
+	ids := cid.NewTable(10).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes()
 	return Payload{Nonce: 7, Capabilities: capabilities, Card: card, IDs: ids, GroupIDs: ids}
 }
 

@@ -25,7 +25,7 @@ type Want struct {
 	// Process sets of the launcher.
 	Psets map[string][]uint32
 	// Largest number of processes at a time. 0 means Size.
-	Most int
+	MaxProcs int
 	// Guarantees that the case needs.
 	Needs Guarantees
 	// The case calls Job.ReportDead.

@@ -11,7 +11,7 @@ func changeEndCases() claimList {
 		kittest.New("ChangeResultIsSameForLateMembers", Want{Size: 3, Timeout: longTimeout}, (*job).integrateLate),
 		kittest.New("ChangeIsUndoneByDeathOfRequester", Want{Size: 3, Timeout: longTimeout}, (*job).requesterDies),
 		kittest.New("ChangeExcusesDeathOfLeavingProcess", Want{Size: 3, Timeout: longTimeout}, (*job).leavingProcessDies),
-		kittest.New("ChangeDeletedDeltaRemainsWorld", Want{Size: 1, Timeout: longTimeout, Most: 3}, (*job).deleteWorld),
+		kittest.New("ChangeDeletedDeltaRemainsWorld", Want{Size: 1, Timeout: longTimeout, MaxProcs: 3}, (*job).deleteWorld),
 	}
 }
 

@@ -13,17 +13,17 @@ import (
 func changeCases() claimList {
 	return claimList{
 		kittest.New("ChangeShrinks", Want{Size: 4, Timeout: longTimeout}, (*job).shrink),
-		kittest.New("ChangeGrows", Want{Size: 2, Timeout: longTimeout, Most: 4}, (*job).grow),
+		kittest.New("ChangeGrows", Want{Size: 2, Timeout: longTimeout, MaxProcs: 4}, (*job).grow),
 		kittest.New("ChangeQueryIsWithdrawn", Want{Size: 2, Timeout: longTimeout}, (*job).queryWithdrawn),
 		kittest.New("ChangeHasOneProvider", Want{Size: 2, Timeout: longTimeout}, (*job).twoProviders),
 		kittest.New("ChangeIsWithdrawnByOneMember", Want{Size: 2, Timeout: longTimeout}, (*job).integrateWithdrawn),
 		kittest.New("ChangeIsUndoneByDeadline", Want{Size: 3, Timeout: shortTimeout}, (*job).integrateTimesOut),
 		kittest.New("ChangesOfDisjointSets", Want{Size: 4, Timeout: longTimeout}, (*job).disjointChanges),
-		kittest.New("ChangeIsUndoneByDeathOfMember", Want{Size: 3, Timeout: longTimeout, Most: 5}, (*job).memberDiesBeforeIntegration),
-		kittest.New("ChangeIsUndoneByDeathOfAddedProcess", Want{Size: 2, Timeout: longTimeout, Most: 4}, (*job).addedProcessDies),
+		kittest.New("ChangeIsUndoneByDeathOfMember", Want{Size: 3, Timeout: longTimeout, MaxProcs: 5}, (*job).memberDiesBeforeIntegration),
+		kittest.New("ChangeIsUndoneByDeathOfAddedProcess", Want{Size: 2, Timeout: longTimeout, MaxProcs: 4}, (*job).addedProcessDies),
 		kittest.New("ChangeSurvivesLaterDeath", Want{Size: 3, Timeout: longTimeout}, (*job).memberDiesAfterIntegration),
-		kittest.New("ChangeReplacesEndedProcesses", Want{Size: 3, Timeout: longTimeout, Most: 3}, (*job).replaceEnded),
-		kittest.New("ChangeRepeats", Want{Size: 1, Timeout: longTimeout, Most: 3}, (*job).hundredChanges),
+		kittest.New("ChangeReplacesEndedProcesses", Want{Size: 3, Timeout: longTimeout, MaxProcs: 3}, (*job).replaceEnded),
+		kittest.New("ChangeRepeats", Want{Size: 1, Timeout: longTimeout, MaxProcs: 3}, (*job).hundredChanges),
 	}
 }
 
@@ -118,7 +118,7 @@ func (j *job) grow() {
 	if !strings.Contains(err.Error(), "2 fit") {
 		j.Fatalf("%v does not give the number that fits", err)
 	}
-	if most := j.Clients[0].Identity().Most; most != 4 {
+	if most := j.Clients[0].Identity().MaxSize; most != 4 {
 		j.Fatalf("the limit is %d", most)
 	}
 	waited := j.Go(func() { j.change(1, bootstrap.PsetWorld, true) })
@@ -126,7 +126,7 @@ func (j *job) grow() {
 	waited()
 	members := j.allMembers(0, 1, 2, 3)
 	for _, m := range members[2:] {
-		if id := m.client.Identity(); id.First != 2 || id.Size != 2 || int(id.Proc.Rank) != m.rank || id.Most != 4 {
+		if id := m.client.Identity(); id.FirstRank != 2 || id.Size != 2 || int(id.Proc.Rank) != m.rank || id.MaxSize != 4 {
 			j.Fatalf("an added process is %+v", id)
 		}
 		got := j.changeOf(j.Context(), m, "added", bootstrap.PsetSelf, false)

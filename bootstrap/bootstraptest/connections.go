@@ -28,7 +28,7 @@ func (j *job) hostIsLost() {
 	want := map[framework.Proc]uint64{}
 	for _, rank := range lost {
 		want[j.group(rank)[0]] = uint64(70 + rank)
-		optional[bootstrap.EventSource](j, rank).Begin(uint64(70 + rank))
+		optional[bootstrap.EventSource](j, rank).BeginIncarnation(uint64(70 + rank))
 		j.put(rank, "last", "words")
 	}
 	j.fenceAll("begun")
@@ -47,7 +47,7 @@ func (j *job) hostIsLost() {
 		for len(dead) < len(want) {
 			select {
 			case e := <-ch:
-				if _, twice := dead[e.Proc]; twice || e.Kind != bootstrap.ProcDied || want[e.Proc] != e.Nonce || e.Reason == "" {
+				if _, twice := dead[e.Proc]; twice || e.Kind != bootstrap.ProcFailed || want[e.Proc] != e.Nonce || e.Reason == "" {
 					j.Fatalf("rank %d: event %+v, want one death of each of %v", rank, e, want)
 				}
 				dead[e.Proc] = e.Nonce
@@ -74,7 +74,7 @@ func (j *job) connectionsBreak() {
 	const rounds = 12
 	events := make([]<-chan bootstrap.Event, len(j.Clients))
 	for rank := range j.Clients {
-		optional[bootstrap.EventSource](j, rank).Begin(uint64(5 + rank))
+		optional[bootstrap.EventSource](j, rank).BeginIncarnation(uint64(5 + rank))
 		events[rank] = j.collectEvents(rank)
 	}
 	j.fenceAll("begun")
@@ -82,16 +82,16 @@ func (j *job) connectionsBreak() {
 		from := round % len(j.Clients)
 		proc, nonce := j.group(from)[0], uint64(5+round)
 		broken := j.Go(func() { j.Check(j.Break(round % 3)) })
-		revoked := bootstrap.Event{Kind: bootstrap.Revoked, Proc: proc, Nonce: nonce, Comm: cid.Extended{Base: uint64(round + 1)}}
+		revoked := bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: proc, Nonce: nonce, Comm: cid.Extended{Base: uint64(round + 1)}}
 		j.Check(optional[bootstrap.Revoker](j, from).Revoke(revoked.Comm, j.world()))
-		optional[bootstrap.EventSource](j, from).End()
+		optional[bootstrap.EventSource](j, from).EndIncarnation()
 		for rank, ch := range events {
 			if rank != from {
 				j.checkNextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: proc, Nonce: nonce})
 			}
 		}
 		broken()
-		optional[bootstrap.EventSource](j, from).Begin(nonce + uint64(len(j.Clients)))
+		optional[bootstrap.EventSource](j, from).BeginIncarnation(nonce + uint64(len(j.Clients)))
 		j.fenceAll(fmt.Sprint("restored ", round))
 	}
 }

@@ -128,15 +128,15 @@ func (j *job) deathIsAnEvent() {
 	j.needKill()
 	dead := j.group(2)[0]
 	const life = 77
-	optional[bootstrap.EventSource](j, 2).Begin(life - 1)
-	optional[bootstrap.EventSource](j, 2).Begin(life)
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(life - 1)
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(life)
 	j.fenceAll("begun")
 	// A launcher may report the death before members add the incarnation.
 	expect := func(ch <-chan bootstrap.Event) {
 		for named := false; !named; {
 			select {
 			case e := <-ch:
-				if named = e.Nonce == life; e.Kind != bootstrap.ProcDied || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
+				if named = e.Nonce == life; e.Kind != bootstrap.ProcFailed || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
 					j.Fatalf("event %+v, want the death of the last incarnation of %s with a reason", e, dead)
 				}
 			case <-j.Context().Done():
@@ -178,17 +178,17 @@ func (j *job) checkNext(ch <-chan bootstrap.Event, want bootstrap.Event) {
 // incarnationEnds checks the end of an incarnation by End and by Close.
 func (j *job) incarnationEnds() {
 	leaver := optional[bootstrap.EventSource](j, 2)
-	leaver.Begin(7)
+	leaver.BeginIncarnation(7)
 	j.fenceAll("begun")
 	event := bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(2)[0], Nonce: 7}
 	near, far := j.collectEvents(0), j.collectEvents(1)
-	leaver.End()
-	leaver.End() // It has no effect.
+	leaver.EndIncarnation()
+	leaver.EndIncarnation() // It has no effect.
 	j.checkNext(near, event)
 	j.checkNext(far, event)
-	leaver.Begin(8)
-	leaver.End()
-	leaver.Begin(9)
+	leaver.BeginIncarnation(8)
+	leaver.EndIncarnation()
+	leaver.BeginIncarnation(9)
 	j.fenceAll("again")
 	event.Nonce = 8
 	j.checkNext(near, event)
@@ -202,32 +202,32 @@ func (j *job) incarnationEnds() {
 // disconnectReachesIncarnation checks that only the named incarnation receives the event.
 func (j *job) disconnectReachesIncarnation() {
 	from, to := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
-	from.Begin(5)
-	to.Begin(6)
+	from.BeginIncarnation(5)
+	to.BeginIncarnation(6)
 	j.fenceAll("begun")
 	news := j.collectEvents(1)
-	from.GiveUp(j.group(1)[0], 99, "somebody else")
-	from.GiveUp(j.group(1)[0], 6, "no way")
-	j.checkNext(news, bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
+	from.Disconnect(j.group(1)[0], 99, "somebody else")
+	from.Disconnect(j.group(1)[0], 6, "no way")
+	j.checkNext(news, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
 }
 
 // brokenIsReportedOnce checks that the members receive one event, although all of them report the
 // communicator.
 func (j *job) brokenIsReportedOnce() {
 	first, second := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
-	first.Begin(5)
-	second.Begin(6)
+	first.BeginIncarnation(5)
+	second.BeginIncarnation(6)
 	j.fenceAll("begun")
 	members := j.group(2, 0, 1)
 	at := []<-chan bootstrap.Event{j.collectEvents(0), j.collectEvents(1), j.collectEvents(2), j.collectEvents(3)}
 	id, other := cid.Extended{Base: 7, Sub: 1 << 48}, cid.Extended{Base: 7}
-	broken := bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(0)[0], Nonce: 5, Comm: id, Reason: "no way"}
-	first.Broke(id, members, "no way")
+	broken := bootstrap.Event{Kind: bootstrap.CommBroken, Proc: j.group(0)[0], Nonce: 5, Comm: id, Reason: "no way"}
+	first.ReportBroken(id, members, "no way")
 	j.checkNext(at[1], broken)
 	j.checkNext(at[2], broken)
-	second.Broke(id, members, "I have heard")
-	second.Broke(other, members, "another one")
-	broken = bootstrap.Event{Kind: bootstrap.Broken, Proc: j.group(1)[0], Nonce: 6, Comm: other, Reason: "another one"}
+	second.ReportBroken(id, members, "I have heard")
+	second.ReportBroken(other, members, "another one")
+	broken = bootstrap.Event{Kind: bootstrap.CommBroken, Proc: j.group(1)[0], Nonce: 6, Comm: other, Reason: "another one"}
 	j.checkNext(at[0], broken)
 	j.checkNext(at[2], broken)
 	j.fenceAll("told")
@@ -239,17 +239,17 @@ func (j *job) brokenIsReportedOnce() {
 // closeWhileEventsArrive closes a client with unread events.
 func (j *job) closeWhileEventsArrive() {
 	from, to := optional[bootstrap.EventSource](j, 0), optional[bootstrap.EventSource](j, 1)
-	to.Begin(6)
+	to.BeginIncarnation(6)
 	j.fenceAll("begun")
 	events := j.collectEvents(0)
 	var closed atomic.Bool
 	telling := j.Go(func() {
 		for !closed.Load() {
-			from.GiveUp(j.group(1)[0], 6, strings.Repeat("no way ", 100))
+			from.Disconnect(j.group(1)[0], 6, strings.Repeat("no way ", 100))
 		}
 	})
 	time.Sleep(shortTimeout / 50)
-	to.End() // The server reads it after its writes have failed.
+	to.EndIncarnation() // The server reads it after its writes have failed.
 	j.Check(j.Clients[1].Close())
 	closed.Store(true)
 	telling()

@@ -12,8 +12,8 @@ import (
 // incarnation receives none, and that the length is limited.
 func (j *job) noteReachesIncarnation() {
 	from, to := optional[bootstrap.Noter](j, 0), optional[bootstrap.Noter](j, 1)
-	optional[bootstrap.EventSource](j, 0).Begin(5)
-	optional[bootstrap.EventSource](j, 1).Begin(6)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
+	optional[bootstrap.EventSource](j, 1).BeginIncarnation(6)
 	j.fenceAll("begun")
 	sender, receiver := j.group(0)[0], j.group(1)[0]
 	events, replies := j.collectEvents(1), j.collectEvents(0)
@@ -23,12 +23,12 @@ func (j *job) noteReachesIncarnation() {
 		j.Check(from.Note(receiver, 6, []byte(body)))
 	}
 	for _, body := range []string{"first", "", long, "last"} {
-		j.checkNext(events, bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: 5, Body: body})
+		j.checkNext(events, bootstrap.Event{Kind: bootstrap.NoteReceived, Proc: sender, Nonce: 5, Body: body})
 	}
 	if err := from.Note(receiver, 6, []byte(long+"x")); !errors.Is(err, framework.ErrUnsupported) {
 		j.Errorf("a note over the limit: %v, want ErrUnsupported", err)
 	}
 	j.Check(to.Note(sender, 5, []byte("reply")))
-	j.checkNext(replies, bootstrap.Event{Kind: bootstrap.Noted, Proc: receiver, Nonce: 6, Body: "reply"})
+	j.checkNext(replies, bootstrap.Event{Kind: bootstrap.NoteReceived, Proc: receiver, Nonce: 6, Body: "reply"})
 	j.checkNoEvent(events)
 }

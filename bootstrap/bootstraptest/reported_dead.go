@@ -23,8 +23,8 @@ func (j *job) liveProcessReportedDead() {
 	}
 	const victim, life = 3, 77
 	dead, c := j.group(victim)[0], j.Clients[victim]
-	optional[bootstrap.EventSource](j, victim).Begin(life)
-	optional[bootstrap.EventSource](j, 0).Begin(5)
+	optional[bootstrap.EventSource](j, victim).BeginIncarnation(life)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	own, first, last := j.collectEvents(victim), j.collectEvents(0), j.collectEvents(2)
 	waiting := j.Go(func() {
@@ -33,7 +33,7 @@ func (j *job) liveProcessReportedDead() {
 	})
 	reason, err := j.ReportDead(victim)
 	j.Check(err)
-	died := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: dead, Nonce: life, Reason: reason}
+	died := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: dead, Nonce: life, Reason: reason}
 	j.checkNextOf(own, died)
 	waiting()
 	j.checkNextOf(first, died)
@@ -64,9 +64,9 @@ func (j *job) sendFromDead(rank int) {
 	if r, ok := framework.As[bootstrap.Revoker](c); ok {
 		j.Is("a revocation of the dead process", r.Revoke(cid.Extended{Base: 9}, j.world()), framework.ErrProcFailed)
 	}
-	source.GiveUp(to[0], 5, "dead")
-	source.Broke(cid.Extended{Base: 8}, j.world(), "dead")
-	source.Begin(78)
-	source.End()
+	source.Disconnect(to[0], 5, "dead")
+	source.ReportBroken(cid.Extended{Base: 8}, j.world(), "dead")
+	source.BeginIncarnation(78)
+	source.EndIncarnation()
 	j.Is("a value of the dead process", c.Put(j.Context(), "dead", nil), framework.ErrProcFailed)
 }

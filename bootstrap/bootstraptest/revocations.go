@@ -22,23 +22,23 @@ func revocationCases() claimList {
 // several times, and one member is in another incarnation. Other processes receive none.
 func (j *job) revokeOnce() {
 	first, second := optional[bootstrap.Revoker](j, 0), optional[bootstrap.Revoker](j, 1)
-	optional[bootstrap.EventSource](j, 0).Begin(5)
-	optional[bootstrap.EventSource](j, 1).Begin(6)
-	optional[bootstrap.EventSource](j, 2).Begin(7)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
+	optional[bootstrap.EventSource](j, 1).BeginIncarnation(6)
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(7)
 	j.fenceAll("begun")
-	optional[bootstrap.EventSource](j, 2).Begin(8)
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(8)
 	j.fenceAll("begun again")
 	members := j.group(2, 0, 1)
 	at := []<-chan bootstrap.Event{j.collectEvents(0), j.collectEvents(1), j.collectEvents(2), j.collectEvents(3)}
 	id, other := cid.Extended{Base: 7, Sub: 1 << 48}, cid.Extended{Base: 7}
 	j.Check(first.Revoke(id, members))
 	j.Check(first.Revoke(id, members))
-	revoked := bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(0)[0], Nonce: 5, Comm: id}
+	revoked := bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.group(0)[0], Nonce: 5, Comm: id}
 	j.checkNextOf(at[1], revoked)
 	j.checkNextOf(at[2], revoked)
 	j.Check(second.Revoke(id, members))
 	j.Check(second.Revoke(other, members))
-	revoked = bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(1)[0], Nonce: 6, Comm: other}
+	revoked = bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.group(1)[0], Nonce: 6, Comm: other}
 	j.checkNextOf(at[0], revoked)
 	j.checkNextOf(at[2], revoked)
 	j.fenceAll("revoked")
@@ -49,14 +49,14 @@ func (j *job) revokeOnce() {
 
 // revokeAndClose checks that Close does not overtake a revocation.
 func (j *job) revokeAndClose() {
-	optional[bootstrap.EventSource](j, 0).Begin(5)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	id := cid.Extended{Base: 7}
 	at := []<-chan bootstrap.Event{j.collectEvents(1), j.collectEvents(2), j.collectEvents(3)}
 	j.Check(optional[bootstrap.Revoker](j, 0).Revoke(id, j.world()))
 	j.Check(j.Clients[0].Close())
 	for _, ch := range at {
-		j.checkNextOf(ch, bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(0)[0], Nonce: 5, Comm: id})
+		j.checkNextOf(ch, bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.group(0)[0], Nonce: 5, Comm: id})
 	}
 }
 
@@ -64,11 +64,11 @@ func (j *job) revokeAndClose() {
 // caller has died.
 func (j *job) revokeAndDie() {
 	j.needKill()
-	optional[bootstrap.EventSource](j, 0).Begin(5)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	id := cid.Extended{Base: 7}
 	at := []<-chan bootstrap.Event{j.collectEvents(1), j.collectEvents(2), j.collectEvents(3), j.collectEvents(4)}
-	revoked := bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(0)[0], Nonce: 5, Comm: id}
+	revoked := bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.group(0)[0], Nonce: 5, Comm: id}
 	j.Check(optional[bootstrap.Revoker](j, 0).Revoke(id, j.world()))
 	j.checkNextOf(at[3], revoked)
 	j.Check(j.Kill(0))
@@ -81,28 +81,28 @@ func (j *job) revokeAndDie() {
 func (j *job) revokeAndDieAtOnce() {
 	j.needKill()
 	revoker := optional[bootstrap.Revoker](j, 0)
-	optional[bootstrap.EventSource](j, 0).Begin(5)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	id := cid.Extended{Base: 7}
 	at := []<-chan bootstrap.Event{j.collectEvents(1), j.collectEvents(2), j.collectEvents(3), j.collectEvents(4)}
 	j.Check(revoker.Revoke(id, j.world()))
 	j.Check(j.Kill(0))
 	for _, ch := range at {
-		j.checkNextOf(ch, bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.group(0)[0], Nonce: 5, Comm: id})
+		j.checkNextOf(ch, bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.group(0)[0], Nonce: 5, Comm: id})
 	}
 }
 
 // revokeMany checks that none of many revocations is lost.
 func (j *job) revokeMany() {
 	const n = 1000
-	optional[bootstrap.EventSource](j, 0).Begin(5)
+	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	received := make([]chan uint64, 2)
 	for i := range received {
 		ch := make(chan uint64, n+1)
 		received[i] = ch
 		optional[bootstrap.EventSource](j, i+1).OnEvent(func(e bootstrap.Event) {
-			if e.Kind == bootstrap.Revoked {
+			if e.Kind == bootstrap.CommRevoked {
 				ch <- e.Comm.Sub
 			}
 		})
@@ -150,7 +150,7 @@ func (j *job) checkNoRevocation(ch <-chan bootstrap.Event) {
 	for {
 		select {
 		case e := <-ch:
-			if e.Kind == bootstrap.Revoked {
+			if e.Kind == bootstrap.CommRevoked {
 				j.Fatalf("an extra event: %+v", e)
 			}
 		default:

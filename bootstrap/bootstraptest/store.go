@@ -34,10 +34,10 @@ func (j *job) identity() {
 			j.Fatalf("rank %d of %d has %+v", r, len(j.Clients), id)
 		case id.Proc.Namespace != j.Clients[0].Identity().Proc.Namespace:
 			j.Fatalf("rank %d is in namespace %q", r, id.Proc.Namespace)
-		case len(id.Locals) != id.LocalSize || !slices.IsSorted(id.Locals):
-			j.Fatalf("rank %d: LocalSize %d, Locals %v", r, id.LocalSize, id.Locals)
-		case id.LocalRank < 0 || id.LocalRank >= id.LocalSize || id.Locals[id.LocalRank] != uint32(r):
-			j.Fatalf("rank %d: LocalRank %d in Locals %v", r, id.LocalRank, id.Locals)
+		case len(id.LocalRanks) != id.LocalSize || !slices.IsSorted(id.LocalRanks):
+			j.Fatalf("rank %d: LocalSize %d, Locals %v", r, id.LocalSize, id.LocalRanks)
+		case id.LocalRank < 0 || id.LocalRank >= id.LocalSize || id.LocalRanks[id.LocalRank] != uint32(r):
+			j.Fatalf("rank %d: LocalRank %d in Locals %v", r, id.LocalRank, id.LocalRanks)
 		}
 		j.nodes(r, c)
 	}
@@ -53,11 +53,11 @@ func (j *job) nodes(rank int, c bootstrap.Client) {
 	if len(m) == 0 {
 		return
 	}
-	if again, err := bootstrap.MakeNodeMap(id.First, id.Size, m); err != nil || !slices.Equal(again, m) {
+	if again, err := bootstrap.MakeNodeMap(id.FirstRank, id.Size, m); err != nil || !slices.Equal(again, m) {
 		j.Fatalf("rank %d: map of the nodes %v: %v", rank, m, err)
 	}
-	if on := id.OnNode(m); !slices.Equal(on.Locals, id.Locals) {
-		j.Fatalf("rank %d: map of the nodes %v, Locals %v", rank, m, id.Locals)
+	if on := id.OnNode(m); !slices.Equal(on.LocalRanks, id.LocalRanks) {
+		j.Fatalf("rank %d: map of the nodes %v, Locals %v", rank, m, id.LocalRanks)
 	}
 	if first, err := bootstrap.NodeMapOf(j.Context(), j.Clients[0]); err != nil || !slices.Equal(first, m) {
 		j.Fatalf("rank %d: map of the nodes %v, but rank 0 has %v, %v", rank, m, first, err)

@@ -56,7 +56,7 @@ func TestIntegrate_AddedProcessNeverOpens_EndsWithItsName(t *testing.T) {
 				}
 			}
 			ordered(t, orders, server.Order{Kind: server.EndProcs, Ranks: []int{1}})
-			if !j.srv.Excused(1) {
+			if !j.srv.IsExcused(1) {
 				t.Error("the end of the process is a failure of the job")
 			}
 			root.changes.timeout = timeout

@@ -126,9 +126,9 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 	}
 	return bootstrap.Identity{
 		Proc:  framework.Proc{Namespace: p.Namespace, Rank: uint32(p.Rank)},
-		First: p.First,
+		FirstRank: p.First,
 		Size:  p.Size,
-		Most:  cmp.Or(p.Most, p.Size),
-		Dir:   filepath.Dir(path),
+		MaxSize:  cmp.Or(p.Most, p.Size),
+		JobDir:   filepath.Dir(path),
 	}, nil
 }

@@ -25,7 +25,7 @@ func TestSingletons_HaveDifferentNamespaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := c.Identity()
-		if !id.Singleton || !strings.HasPrefix(id.Proc.Namespace, "singleton-") {
+		if !id.IsSingleton || !strings.HasPrefix(id.Proc.Namespace, "singleton-") {
 			t.Errorf("identity %+v", id)
 		}
 		ns[i] = id.Proc.Namespace
@@ -64,7 +64,7 @@ func TestOpen_SilentLauncher_EndsWithContext(t *testing.T) {
 func TestOpen_InvalidEnvironment_IsErrConfig(t *testing.T) {
 	good := Params{Address: "unix:/x/y", Namespace: "job", Rank: 1, Size: 4}
 	id, err := good.identity()
-	if err != nil || id.Proc.Rank != 1 || id.Size != 4 || id.Dir != "/x" {
+	if err != nil || id.Proc.Rank != 1 || id.Size != 4 || id.JobDir != "/x" {
 		t.Fatalf("good environment: %+v, %v", id, err)
 	}
 	for want, change := range map[string]func(*Params){
@@ -151,7 +151,7 @@ func TestProbe_SingletonParameter_Wins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := c.Identity(); !id.Singleton || id.Size != 1 {
+		if id := c.Identity(); !id.IsSingleton || id.Size != 1 {
 			t.Errorf("identity %+v", id)
 		}
 		if err := c.Close(); err != nil {

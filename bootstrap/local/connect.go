@@ -146,7 +146,7 @@ func (c *client) learnNodes(w wire.WelcomeBody) {
 		return
 	}
 	c.id = c.id.OnNode(m)
-	c.id.Divided = w.Divided
+	c.id.IsDivided = w.Divided
 }
 
 // checkWelcome compares the job in the Welcome with the environment.
@@ -156,7 +156,7 @@ func (c *client) checkWelcome(w wire.WelcomeBody) error {
 		own      int
 		launcher uint32
 	}{
-		{wire.EnvFirst, c.id.First, w.First}, {wire.EnvSize, c.id.Size, w.Size}, {wire.EnvMost, c.id.Most, w.Most},
+		{wire.EnvFirst, c.id.FirstRank, w.First}, {wire.EnvSize, c.id.Size, w.Size}, {wire.EnvMost, c.id.MaxSize, w.Most},
 	} {
 		if int64(v.own) != int64(v.launcher) {
 			return fmt.Errorf("%s is %d, but the launcher has %d", v.variable, v.own, v.launcher)

@@ -12,10 +12,10 @@ import (
 )
 
 // Begin implements bootstrap.EventSource. Without a server it has no effect.
-func (c *client) Begin(nonce uint64) { c.announceIncarnation(nonce) }
+func (c *client) BeginIncarnation(nonce uint64) { c.announceIncarnation(nonce) }
 
 // End implements bootstrap.EventSource.
-func (c *client) End() { c.announceIncarnation(0) }
+func (c *client) EndIncarnation() { c.announceIncarnation(0) }
 
 func (c *client) announceIncarnation(nonce uint64) {
 	c.mu.Lock()
@@ -31,23 +31,23 @@ func (c *client) currentIncarnation() uint64 {
 	return c.incarnation
 }
 
-// GiveUp implements bootstrap.EventSource. It ignores processes of other jobs. The event is lost
+// Disconnect implements bootstrap.EventSource. It ignores processes of other jobs. The event is lost
 // while the launcher does not read.
-func (c *client) GiveUp(p framework.Proc, nonce uint64, reason string) {
+func (c *client) Disconnect(p framework.Proc, nonce uint64, reason string) {
 	if p.Namespace == c.id.Proc.Namespace {
 		c.sendLossy(wire.Disconnect, wire.DisconnectBody{Rank: p.Rank, Nonce: nonce, Reason: wire.TruncateReason(reason)})
 	}
 }
 
 // Broke implements bootstrap.EventSource. Members of other jobs receive no event.
-func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
-	c.sendLossy(wire.ReportCommEvent, wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.TruncateReason(reason)})
+func (c *client) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
+	c.sendLossy(wire.ReportCommEvent, wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.TruncateReason(reason)})
 }
 
 // Revoke implements bootstrap.Revoker. Unlike other events, it is sent although the launcher does
 // not read. Members of other jobs receive no event.
 func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
-	o, err := c.send(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
+	o, err := c.send(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.CommRevoked), Comm: comm.Bytes(), Ranks: c.ranksOf(members)})
 	if errors.Is(err, framework.ErrUnsupported) {
 		return fmt.Errorf("bootstrap local: revocation of %s: %w", comm, err)
 	}
@@ -92,7 +92,7 @@ func (c *client) receiveNote(b wire.NoteBody) {
 		return
 	}
 	sender := framework.Proc{Namespace: c.id.Proc.Namespace, Rank: b.Rank}
-	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: sender, Nonce: b.From, Body: string(b.Body)})
+	c.events.Add(bootstrap.Event{Kind: bootstrap.NoteReceived, Proc: sender, Nonce: b.From, Body: string(b.Body)})
 }
 
 // sendLossy sends a message unless more than maxLossyBytes is unsent.

@@ -86,7 +86,7 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 				t.Errorf("fence with it: %v", err)
 			}
 			if c.reason != "" {
-				if e := next(t, events); e.Kind != bootstrap.ProcDied || e.Proc != victim || e.Reason != c.reason {
+				if e := next(t, events); e.Kind != bootstrap.ProcFailed || e.Proc != victim || e.Reason != c.reason {
 					t.Errorf("event %+v, want %q", e, c.reason)
 				}
 			}
@@ -110,8 +110,8 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	if !ok {
 		t.Fatal("no EventSource")
 	}
-	src.Begin(7)
-	if _, parted := j.srv.Parted(1); parted {
+	src.BeginIncarnation(7)
+	if _, parted := j.srv.DepartedAt(1); parted {
 		t.Error("it has parted before it has closed")
 	}
 	if err := v.Close(); err != nil {
@@ -119,11 +119,11 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond) // ProcLeft is delayed by 20 ms.
 	j.srv.ProcExited(1, "exit status 2")
-	want := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
+	want := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
 	if e := next(t, events); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}
-	if _, parted := j.srv.Parted(1); !parted {
+	if _, parted := j.srv.DepartedAt(1); !parted {
 		t.Error("the server does not know when it has parted")
 	}
 	time.Sleep(400 * time.Millisecond) // Longer than ProcLeft waits for the end of the process.
@@ -204,8 +204,8 @@ func TestListen_SocketIsPrivateAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := j.srv.Dir()
-	if id := j.open(t, 0).Identity(); id.Dir != dir {
-		t.Errorf("the process has directory %q, the server %q", id.Dir, dir)
+	if id := j.open(t, 0).Identity(); id.JobDir != dir {
+		t.Errorf("the process has directory %q, the server %q", id.JobDir, dir)
 	}
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "bootstrap"): 0o600} {
 		st, err := os.Stat(path)
@@ -233,18 +233,18 @@ func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 	watch, c := j.open(t, 0), j.open(t, 1).(*client)
 	events := listen(t, watch)
 	both := []framework.Proc{watch.Identity().Proc, c.Identity().Proc}
-	c.Begin(7)
+	c.BeginIncarnation(7)
 	var comm cid.Extended
 	for name, rejoin := range map[string]func() error{
 		"note":  func() error { return c.Note(both[0], 1, nil) },
 		"fence": func() error { return c.Fence(t.Context(), both[1:], "t") },
 	} {
 		comm.Base++
-		c.Broke(comm, both, "a context has ended")
-		if e := next(t, events); e.Kind != bootstrap.Broken {
+		c.ReportBroken(comm, both, "a context has ended")
+		if e := next(t, events); e.Kind != bootstrap.CommBroken {
 			t.Fatalf("event %+v, want Broken", e)
 		}
-		if _, parted := j.srv.Parted(1); !parted {
+		if _, parted := j.srv.DepartedAt(1); !parted {
 			t.Errorf("%s: the departure from a communicator is not recorded", name)
 		}
 		if err := rejoin(); err != nil {
@@ -253,7 +253,7 @@ func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 		if _, err := c.Psets(t.Context()); err != nil { // The server has read all earlier messages.
 			t.Fatal(err)
 		}
-		if _, parted := j.srv.Parted(1); parted {
+		if _, parted := j.srv.DepartedAt(1); parted {
 			t.Errorf("%s: the departure is still recorded", name)
 		}
 	}

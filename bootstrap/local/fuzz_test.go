@@ -24,9 +24,9 @@ func FuzzClientReads(f *testing.F) {
 		{wire.Reply, 1, wire.ConstructedBody{}},
 		{wire.Failure, 1, wire.FailureBody{Code: wire.CodeMissing, Missing: []uint32{1}}},
 		{wire.Failure, 1, wire.FailureBody{Code: 99}},
-		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: 1, Reason: "r"}},
-		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcDied), Reason: "r"}},
-		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: 1, Comm: [16]byte{1}}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: 1, Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Reason: "r"}},
+		{wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.CommRevoked), Rank: 1, Comm: [16]byte{1}}},
 		{wire.Refused, 0, wire.RefusedBody{Reason: "no"}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {
@@ -39,7 +39,7 @@ func FuzzClientReads(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, s := net.Pipe()
-		id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0, 1}}
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, LocalRanks: []uint32{0, 1}}
 		welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: 2})
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +100,8 @@ func FuzzServerReads(f *testing.F) {
 		{wire.Change, 10, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: "mpi://SELF", Wait: true})}},
 		{wire.AliveAnswer, 0, wire.Empty{}},
 		{wire.Note, 0, wire.NoteBody{To: 1, Body: []byte("b")}},
-		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
-		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0}}},
+		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.CommRevoked), Comm: [16]byte{1}, Ranks: []uint32{0, 1, 1, 7}}},
+		{wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Comm: [16]byte{1}, Ranks: []uint32{0}}},
 		{wire.Change, 11, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: "ferry://delta/1"})}},
 		{wire.Goodbye, 0, wire.Empty{}},
 	} {

@@ -168,7 +168,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"a value over the limit":      frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
-		"a death of a communicator":   frame(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.ProcDied)}),
+		"a death of a communicator":   frame(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.ProcFailed)}),
 		"a name over the limit":       frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),
@@ -385,14 +385,14 @@ func TestWelcome_MapOfTheNodesIsBroken_IsDropped(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			log := &logLines{}
-			id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name() + strconv.Itoa(rand.Int())}, Size: 2, Most: 2}
+			id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name() + strconv.Itoa(rand.Int())}, Size: 2, MaxSize: 2}
 			for range 2 {
 				c, err := connect(t.Context(), welcomedWith(nodes), id, "token", bootstrap.Env{Logger: slog.New(log)})
 				if err != nil {
 					t.Fatal(err)
 				}
 				got := c.Identity()
-				if len(got.Nodes) > 0 || len(got.Locals) > 0 || got.LocalSize != 0 || got.Divided || log.with("map of the nodes is dropped") != 1 {
+				if len(got.Nodes) > 0 || len(got.LocalRanks) > 0 || got.LocalSize != 0 || got.IsDivided || log.with("map of the nodes is dropped") != 1 {
 					t.Errorf("got %+v, log %q", got, log.lines)
 				}
 				if _, _, err := bootstrap.BuiltinPset(got, bootstrap.PsetRoots); !errors.Is(err, framework.ErrPset) {
@@ -436,7 +436,7 @@ func TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection(t *testing.T) {
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "malformed note: a value of 65537 bytes is over the limit of 65536") {
 		t.Errorf("put: %v, want the reason", err)
 	}
-	if e := next(t, events); e.Kind != bootstrap.Noted || len(e.Body) != bootstrap.MaxPayload {
+	if e := next(t, events); e.Kind != bootstrap.NoteReceived || len(e.Body) != bootstrap.MaxPayload {
 		t.Errorf("event %v of %d bytes, want the note within the limit", e.Kind, len(e.Body))
 	}
 	if err := c.Close(); err != nil {

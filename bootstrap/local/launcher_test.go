@@ -131,7 +131,7 @@ func (l *launcher) close() error {
 // kitJob makes a job for the kit. It calls opened before processes connect.
 func kitJob(ctx context.Context, base string, want bootstraptest.Want, opened func(*job)) (*bootstraptest.Job, error) {
 	l := newLauncher(ctx, want.Timeout)
-	opt := server.Options{Size: want.Size, Most: want.Most, Order: l.order}
+	opt := server.Options{Size: want.Size, MaxProcs: want.MaxProcs, Order: l.order}
 	for name, ranks := range want.Psets {
 		opt.Psets = append(opt.Psets, server.Pset{Name: name, Ranks: ranks})
 	}

@@ -20,7 +20,7 @@ import (
 func orderedJob(t *testing.T, most int) (*job, *client, <-chan server.Order) {
 	t.Helper()
 	orders := make(chan server.Order, 100)
-	j := testJob(t, server.Options{Size: 1, Most: most, Order: func(o server.Order) { orders <- o }})
+	j := testJob(t, server.Options{Size: 1, MaxProcs: most, Order: func(o server.Order) { orders <- o }})
 	return j, j.open(t, 0).(*client), orders
 }
 
@@ -92,7 +92,7 @@ func TestOrder_Partial_StartsFewerAsNewRanks(t *testing.T) {
 	j.srv.Started(1, 2, errors.New("no memory"))
 	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 4, N: 2})
 	added := j.open(t, 5)
-	if id := added.Identity(); id.First != 4 || id.Size != 2 || id.Most != 4 || id.LocalRank != 1 || fmt.Sprint(id.Locals) != "[4 5]" {
+	if id := added.Identity(); id.FirstRank != 4 || id.Size != 2 || id.MaxSize != 4 || id.LocalRank != 1 || fmt.Sprint(id.LocalRanks) != "[4 5]" {
 		t.Errorf("an added process is %+v", id)
 	}
 	j.srv.Started(4, 0, nil)
@@ -124,7 +124,7 @@ func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
 	ordered(t, orders, server.Order{Kind: server.EndProcs, Ranks: []int{1, 2}})
 	j.srv.Started(1, 1, errors.New("one has not started"))
 	for rank, want := range map[int]bool{0: false, 1: true, 2: true} {
-		if got := j.srv.Excused(rank); got != want {
+		if got := j.srv.IsExcused(rank); got != want {
 			t.Errorf("rank %d: excused %t", rank, got)
 		}
 	}
@@ -140,7 +140,7 @@ func TestOrder_WithdrawnRequest_EndsTheProcesses(t *testing.T) {
 // The call of the dead requester gets no answer.
 func TestOrder_DeathOfRequester_EndsTheProcesses(t *testing.T) {
 	orders := make(chan server.Order, 100)
-	j := testJob(t, server.Options{Size: 2, Most: 4, Order: func(o server.Order) { orders <- o }})
+	j := testJob(t, server.Options{Size: 2, MaxProcs: 4, Order: func(o server.Order) { orders <- o }})
 	other, c := j.open(t, 0).(*client), j.open(t, 1).(*client)
 	result := grow(t, c, bootstrap.PsetArgs{Add: 1})
 	ordered(t, orders, server.Order{Kind: server.StartProcs, First: 2, N: 1})
@@ -180,7 +180,7 @@ func TestChange_Garbage_EndsOneConnection(t *testing.T) {
 
 func TestChange_SharedOfSomeProcesses_IsUnsupported(t *testing.T) {
 	c := testJob(t, server.Options{Size: 2, Nodes: 2}).open(t, 0).(*client)
-	if id := c.Identity(); !id.Divided || id.LocalSize != 1 || fmt.Sprint(id.Nodes) != "[{0 1 0} {1 1 1}]" {
+	if id := c.Identity(); !id.IsDivided || id.LocalSize != 1 || fmt.Sprint(id.Nodes) != "[{0 1 0} {1 1 1}]" {
 		t.Errorf("got %+v", id)
 	}
 	_, err1 := c.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetShared}, bootstrap.PsetArgs{})

@@ -32,7 +32,7 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	reports := make(chan string, 1)
 	j := testJob(t, server.Options{Size: 2, OnReport: func(_ int, name string, _ []byte) { reports <- name }})
 	peer := j.open(t, 0).(*client)
-	peer.Begin(5)
+	peer.BeginIncarnation(5)
 	p, err := paramsFrom(j.srv.Environ(1))
 	if err != nil {
 		t.Fatal(err)
@@ -58,21 +58,21 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	j.srv.ReportDead(1, "again")
 	j.srv.ReportDead(-1, "no rank")
 	j.srv.ReportDead(2, "no process")
-	want := bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.groupOf(1)[0], Nonce: 7, Reason: "test"}
+	want := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.groupOf(1)[0], Nonce: 7, Reason: "test"}
 	if e := next(t, events); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}
 	if m, err := r.Next(); err != nil || m.Kind != wire.Event {
 		t.Fatalf("the dead process receives kind %d, %v; want its event", m.Kind, err)
-	} else if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 1 || ev.Kind != uint8(bootstrap.ProcDied) {
+	} else if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 1 || ev.Kind != uint8(bootstrap.ProcFailed) {
 		t.Errorf("the dead process receives %+v, %v", ev, err)
 	}
 	join.ID = 2
 	if _, err := dead.Write(frames(t,
 		wire.Message{Kind: wire.Note, Body: wire.EncodeBody(wire.NoteBody{To: 5})},
 		wire.Message{Kind: wire.Disconnect, Body: wire.EncodeBody(wire.DisconnectBody{Nonce: 5})},
-		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Ranks: []uint32{0}})},
-		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Ranks: []uint32{0}})},
+		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Ranks: []uint32{0}})},
+		wire.Message{Kind: wire.ReportCommEvent, Body: wire.EncodeBody(wire.ReportCommEventBody{Kind: uint8(bootstrap.CommRevoked), Ranks: []uint32{0}})},
 		wire.Message{Kind: wire.Incarnation, Body: wire.EncodeBody(wire.IncarnationBody{})},
 		wire.Message{Kind: wire.Put, Body: wire.EncodeBody(wire.ValuedBody{Name: "late"})},
 		wire.Message{Kind: wire.Report, ID: 3, Body: wire.EncodeBody(wire.ValuedBody{Name: "late"})},
@@ -129,7 +129,7 @@ func (s *stopped) Write(b []byte) (int, error) {
 func connectStopped(t *testing.T, writeErr error) (c *client, conn *stopped, s net.Conn) {
 	t.Helper()
 	a, s := net.Pipe()
-	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0, 1}}
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, LocalRanks: []uint32{0, 1}}
 	welcome := frames(t, wire.Message{Kind: wire.Welcome, Body: wire.EncodeBody(wire.WelcomeBody{Size: 2})})
 	go func() {
 		_, _ = wire.NewReader(s, wire.MaxFrame).Next()
@@ -149,7 +149,7 @@ func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 	c, conn, s := connectStopped(t, syscall.ENOBUFS)
 	defer s.Close()
 	close(conn.resume)
-	c.Begin(7)
+	c.BeginIncarnation(7)
 	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, syscall.ENOBUFS) {
 		t.Errorf("put: %v, want ErrTransport with the reason", err)
@@ -162,15 +162,15 @@ func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *testing.T) {
 	c, conn, s := connectStopped(t, syscall.EPIPE)
 	events := listen(t, c)
-	event := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Reason: "test"}
+	event := wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Reason: "test"}
 	if _, err := s.Write(frames(t, wire.Message{Kind: wire.Event, Body: wire.EncodeBody(event)})); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	c.Begin(7) // Its write fails.
+	c.BeginIncarnation(7) // Its write fails.
 	c.writer.Wait()
 	close(conn.resume)
-	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcDied, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
+	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
 		t.Errorf("event %+v, want this process's own ProcDied", e)
 	}
 	<-c.done

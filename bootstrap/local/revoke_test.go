@@ -24,7 +24,7 @@ func TestRevoke_MemberHasNoClient_ReceivesItOnceWithItsNextOne(t *testing.T) {
 	revoker := j.open(t, 0).(*client)
 	left := listen(t, revoker)
 	closed := j.open(t, 1).(*client)
-	closed.Begin(5)
+	closed.BeginIncarnation(5)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestRevoke_MemberHasNoClient_ReceivesItOnceWithItsNextOne(t *testing.T) {
 			}
 			events := listen(t, c)
 			for i := 0; i < len(comms) && opens == 0; i++ {
-				if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.Revoked, Proc: j.groupOf(0)[0], Comm: comms[i]}) {
+				if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.CommRevoked, Proc: j.groupOf(0)[0], Comm: comms[i]}) {
 					t.Errorf("rank %d: event %+v, want revocation %d", rank, e, i)
 				}
 			}
@@ -65,7 +65,7 @@ func TestRevoke_MemberHasNoClient_ReceivesItOnceWithItsNextOne(t *testing.T) {
 
 func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 	a, s := net.Pipe()
-	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, Locals: []uint32{0, 1}}
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 1, LocalRanks: []uint32{0, 1}}
 	welcome, err := wire.Encode(wire.Welcome, 0, wire.WelcomeBody{Size: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestRevoke_LauncherDoesNotRead_IsSentNevertheless(t *testing.T) {
 			continue
 		}
 		b, err := wire.Decode[wire.ReportCommEventBody](m.Body)
-		if err != nil || m.Kind != wire.ReportCommEvent || b.Kind != uint8(bootstrap.Revoked) || n >= notes {
+		if err != nil || m.Kind != wire.ReportCommEvent || b.Kind != uint8(bootstrap.CommRevoked) || n >= notes {
 			t.Errorf("after %d notes: kind %d, %+v, %v; want the revocation, and fewer notes than sent", n, m.Kind, b, err)
 		}
 		break

@@ -35,7 +35,7 @@ func stringed(t *testing.T, timeout time.Duration) (*client, *puppet) {
 		p.expect(wire.Hello)
 		p.send(wire.Welcome, 0, wire.WelcomeBody{Size: 2})
 	}()
-	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 2, Locals: []uint32{0, 1}}
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2, LocalSize: 2, LocalRanks: []uint32{0, 1}}
 	c, err := connect(t.Context(), a, id, "token", bootstrap.Env{Timeout: timeout, Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
 	<-greeted
 	if err != nil {
@@ -69,17 +69,17 @@ func (p *puppet) send(k wire.Kind, id uint64, body any) {
 // Close does not block either, nor a Put whose context ends.
 func TestEvents_LauncherIsStopped_DoNotBlock(t *testing.T) {
 	c, _ := stringed(t, time.Hour)
-	c.Begin(1)
+	c.BeginIncarnation(1)
 	other := framework.Proc{Namespace: "job", Rank: 1}
 	for range 10_000 {
-		c.GiveUp(other, 2, strings.Repeat("no way ", 100))
+		c.Disconnect(other, 2, strings.Repeat("no way ", 100))
 	}
 	c.mu.Lock()
 	if c.outbox.unsentBytes > 2*maxLossyBytes {
 		t.Errorf("%d bytes wait for a launcher that reads nothing", c.outbox.unsentBytes)
 	}
 	c.mu.Unlock()
-	c.End()
+	c.EndIncarnation()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := c.Put(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errUnread) {
@@ -104,7 +104,7 @@ func TestEvents_LauncherIsStopped_DoNotBlock(t *testing.T) {
 
 func TestServerLost_SeveralCauses_FirstIsReported(t *testing.T) {
 	for want, lose := range map[string]func(c *client, p *puppet){
-		"send with the launcher: write pipe: i/o timeout": func(c *client, _ *puppet) { c.Begin(1) },
+		"send with the launcher: write pipe: i/o timeout": func(c *client, _ *puppet) { c.BeginIncarnation(1) },
 		"wait for an answer with the launcher: deadline exceeded": func(c *client, p *puppet) {
 			go func() {
 				p.expect(wire.Lookup)

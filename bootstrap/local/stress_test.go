@@ -142,7 +142,7 @@ func TestChanges_KillsAtRandomMoments_AllMembersAgree(t *testing.T) {
 	w := &crowd{t: t, ctx: ctx, l: l, alive: map[int]*client{}, outcomes: map[string]string{}, rounds: map[string]int{}}
 	l.opened = w.add
 	l.ended = func(rank int) { w.exit(rank, "signal: killed") }
-	l.j = testJob(t, server.Options{Size: 1, Most: most, Order: l.order})
+	l.j = testJob(t, server.Options{Size: 1, MaxProcs: most, Order: l.order})
 	root := l.j.open(t, 0).(*client)
 	w.add(0, root)
 	stop := make(chan struct{})

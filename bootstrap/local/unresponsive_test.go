@@ -36,18 +36,18 @@ func TestProcessTimeout_ProcessAnswersNoQuery_IsReportedDead(t *testing.T) {
 	j.open(t, 1)
 	connectSilent(t, j, 2)
 	e := <-events
-	if e.Kind != bootstrap.ProcDied || e.Proc.Rank != 2 || !strings.Contains(e.Reason, "no query for 200ms") {
+	if e.Kind != bootstrap.ProcFailed || e.Proc.Rank != 2 || !strings.Contains(e.Reason, "no query for 200ms") {
 		t.Errorf("event %+v", e)
 	}
 	if l := <-lost; l != (server.Lost{Rank: 2, Unanswered: timeout}) {
 		t.Errorf("the launcher received %+v", l)
 	}
-	if ranks := j.srv.AskWaits(""); !slices.Contains(ranks, 1) { // As long as the silent one has taken.
+	if ranks := j.srv.RequestDump(""); !slices.Contains(ranks, 1) { // As long as the silent one has taken.
 		t.Errorf("connected are %v", ranks)
 	}
 	select {
 	case e := <-events:
-		if e.Kind == bootstrap.ProcDied {
+		if e.Kind == bootstrap.ProcFailed {
 			t.Errorf("event %+v", e)
 		}
 	default:
@@ -62,7 +62,7 @@ func TestProcessTimeout_Zero_SendsNoQueries(t *testing.T) {
 	if m, err := r.Next(); err != nil || m.Kind != wire.Welcome {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	j.srv.AskWaits("") // A frame behind all that came before.
+	j.srv.RequestDump("") // A frame behind all that came before.
 	if m, err := r.Next(); err != nil || m.Kind != wire.Event {
 		t.Errorf("%+v, %v", m, err)
 	}

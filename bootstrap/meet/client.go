@@ -108,7 +108,7 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 // openClient implements Open. initEntry may change the entry of a new endpoint.
 func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry func(*entry) error) (*client, error) {
 	id := l.Identity()
-	id.Most = id.Size // These launchers add no processes.
+	id.MaxSize = id.Size // These launchers add no processes.
 	if err := checkJob(id); err != nil {
 		return nil, err
 	}

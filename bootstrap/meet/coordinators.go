@@ -207,7 +207,7 @@ func (c *client) connectForwarders() bool {
 			continue
 		}
 		for _, rank := range m.members.All() {
-			if _, here := slices.BinarySearch(c.id.Locals, rank); m.isCoordinator || m.isNodeLeader && here {
+			if _, here := slices.BinarySearch(c.id.LocalRanks, rank); m.isCoordinator || m.isNodeLeader && here {
 				ensureConnected(rank)
 			}
 		}
@@ -227,7 +227,7 @@ func (c *client) connectMembers() {
 		}
 		m.mustGather = false
 		for _, rank := range m.members.All() {
-			_, here := slices.BinarySearch(c.id.Locals, rank)
+			_, here := slices.BinarySearch(c.id.LocalRanks, rank)
 			if rank != c.id.Proc.Rank && !c.cannotForward(rank) && (m.isCoordinator || here) {
 				c.keepConnected(rank)
 			}

@@ -81,10 +81,10 @@ func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 // acquireLookupSlot waits for a slot of the node, which the caller closes after use. It returns nil
 // if none is needed or ctx ends. The kernel releases the slots of a process that dies.
 func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
-	if c.nodeListener == nil || len(c.id.Locals) <= nodeLookupSlots {
+	if c.nodeListener == nil || len(c.id.LocalRanks) <= nodeLookupSlots {
 		return nil
 	}
-	node := c.nodeEntry(c.id.Locals[0])
+	node := c.nodeEntry(c.id.LocalRanks[0])
 	for ctx.Err() == nil {
 		for slot := range nodeLookupSlots {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("%s-%d", node.socketName(), slot)})

@@ -47,7 +47,7 @@ func (c *client) publicEvent(ev wire.EventBody) bootstrap.Event {
 // recordIfNew records an event, and reports whether it was new. The caller holds endpoint.mu.
 func (c *client) recordIfNew(ev wire.EventBody) bool {
 	ev.Reason = ""
-	if ev.Kind == uint8(bootstrap.Broken) { // Any member may have reported it.
+	if ev.Kind == uint8(bootstrap.CommBroken) { // Any member may have reported it.
 		ev.Rank, ev.Nonce = 0, 0
 	}
 	if _, isKnown := c.seenEvents[ev]; isKnown {
@@ -112,7 +112,7 @@ func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
 		return nil
 	}
 	switch bootstrap.EventKind(ev.Kind) {
-	case bootstrap.ProcDied:
+	case bootstrap.ProcFailed:
 		c.reportFailed(ev, from)
 	case bootstrap.ProcLeft:
 		p := c.peerOf(ev.Rank)
@@ -153,7 +153,7 @@ func (c *client) receiveLauncherEvent(e bootstrap.Event) {
 	case c.isClosed:
 	case e.Kind == bootstrap.ServerLost || e.Kind == bootstrap.Dump:
 		c.events.Add(e)
-	case e.Kind == bootstrap.ProcDied && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
+	case e.Kind == bootstrap.ProcFailed && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
 		c.reportFailed(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: e.Nonce, Reason: e.Reason}, nil)
 	}
 }
@@ -166,7 +166,7 @@ func (c *client) concludeEnded(p *peer, reason string) {
 	case p.state == peerAbsent || !p.hasConnected && (p.hasLeft || !c.sharesGroup(p.rank)):
 		c.endPeer(p)
 	default:
-		c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.incarnation, Reason: reason}, nil)
+		c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}, nil)
 	}
 }
 
@@ -285,10 +285,10 @@ func (c *client) resendKnownEvents(l *link) {
 }
 
 // Begin implements bootstrap.EventSource.
-func (c *client) Begin(nonce uint64) { c.announceIncarnation(nonce) }
+func (c *client) BeginIncarnation(nonce uint64) { c.announceIncarnation(nonce) }
 
 // End implements bootstrap.EventSource.
-func (c *client) End() { c.announceIncarnation(0) }
+func (c *client) EndIncarnation() { c.announceIncarnation(0) }
 
 func (c *client) announceIncarnation(nonce uint64) {
 	c.mu.Lock()
@@ -310,8 +310,8 @@ func (c *client) announceIncarnation(nonce uint64) {
 	}
 }
 
-// GiveUp implements bootstrap.EventSource. The event is lost if the process has closed.
-func (c *client) GiveUp(to framework.Proc, nonce uint64, reason string) {
+// Disconnect implements bootstrap.EventSource. The event is lost if the process has closed.
+func (c *client) Disconnect(to framework.Proc, nonce uint64, reason string) {
 	if to.Namespace != c.id.Proc.Namespace || int64(to.Rank) >= int64(c.id.Size) || to == c.id.Proc {
 		return
 	}
@@ -338,20 +338,20 @@ func (c *client) sendLossyTo(rank uint32, frame []byte) {
 	}
 }
 
-// receiveDisconnect handles the GiveUp of another process.
+// receiveDisconnect handles the Disconnect of another process.
 func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b.Nonce == c.incarnation && !c.isClosed && c.peerOf(from).state != peerEnded {
-		c.events.Add(bootstrap.Event{Kind: bootstrap.GivenUp, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).incarnation, Reason: b.Reason})
+		c.events.Add(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).incarnation, Reason: b.Reason})
 	}
 }
 
 // Broke implements bootstrap.EventSource. Members of other jobs receive no event.
-func (c *client) Broke(comm cid.Extended, members []framework.Proc, reason string) {
+func (c *client) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ev := wire.EventBody{Kind: uint8(bootstrap.Broken), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes(), Reason: wire.TruncateReason(reason)}
+	ev := wire.EventBody{Kind: uint8(bootstrap.CommBroken), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes(), Reason: wire.TruncateReason(reason)}
 	if !c.isClosed && c.recordIfNew(ev) {
 		c.floodBroken(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 	}

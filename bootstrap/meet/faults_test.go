@@ -91,7 +91,7 @@ func TestEvents_CoordinatorHasEnded_ReachAll(t *testing.T) {
 				j := newTestJob(t, on, 5)
 				cs := j.openAll()
 				for r, c := range cs {
-					c.Begin(uint64(100 + r))
+					c.BeginIncarnation(uint64(100 + r))
 				}
 				j.fence("start", cs...)
 				for head := range 3 {
@@ -112,20 +112,20 @@ func TestEvents_CoordinatorHasEnded_ReachAll(t *testing.T) {
 				for len(heard) > 0 { // Earlier events.
 					<-heard
 				}
-				cs[3].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
-				if e := nextEvent(t, heard); e.Kind != bootstrap.Broken {
+				cs[3].ReportBroken(cid.Extended{Base: 9}, j.world(), "a reason")
+				if e := nextEvent(t, heard); e.Kind != bootstrap.CommBroken {
 					// A new callback receives earlier deaths again.
-					for e.Kind == bootstrap.ProcDied && e.Proc != j.proc(3) {
+					for e.Kind == bootstrap.ProcFailed && e.Proc != j.proc(3) {
 						e = nextEvent(t, heard)
 					}
-					if e.Kind != bootstrap.Broken {
+					if e.Kind != bootstrap.CommBroken {
 						t.Errorf("event %+v", e)
 					}
 				}
 				if err := cs[3].Crash(); err != nil {
 					t.Fatal(err)
 				}
-				if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(3) || e.Nonce != 103 {
+				if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(3) || e.Nonce != 103 {
 					t.Errorf("event %+v", e)
 				}
 			})
@@ -144,7 +144,7 @@ func TestDeath_NoCoordinatorIsConnected_IsReported(t *testing.T) {
 	dead := map[framework.Proc]bool{}
 	for len(dead) < 2 {
 		e := nextEvent(t, heard)
-		dead[e.Proc] = e.Kind == bootstrap.ProcDied
+		dead[e.Proc] = e.Kind == bootstrap.ProcFailed
 	}
 	if !dead[j.proc(0)] || !dead[j.proc(3)] {
 		t.Errorf("dead are %v", dead)
@@ -157,7 +157,7 @@ func TestClose_AllAtOnce_ReportsNoDeath(t *testing.T) {
 		cs := j.openAll()
 		var heard []<-chan bootstrap.Event
 		for r, c := range cs {
-			c.Begin(uint64(r + 1))
+			c.BeginIncarnation(uint64(r + 1))
 			heard = append(heard, collectEvents(c))
 		}
 		j.fence("start", cs...)
@@ -280,12 +280,12 @@ func TestGiveUp_UnconnectedPeer_ReceivesIt(t *testing.T) {
 	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()
-		cs[1].Begin(5)
-		cs[2].Begin(6)
+		cs[1].BeginIncarnation(5)
+		cs[2].BeginIncarnation(6)
 		j.fence("start", cs...)
 		heard := collectEvents(cs[2])
-		cs[1].GiveUp(j.proc(2), 6, "no way")
-		if e := nextEvent(t, heard); e != (bootstrap.Event{Kind: bootstrap.GivenUp, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
+		cs[1].Disconnect(j.proc(2), 6, "no way")
+		if e := nextEvent(t, heard); e != (bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
 			t.Errorf("event %+v", e)
 		}
 	})
@@ -363,15 +363,15 @@ func TestWatcher_Events_ReachClients(t *testing.T) {
 	}
 	j.clients = append(j.clients, c)
 	other := j.open(1)
-	other.Begin(7)
+	other.BeginIncarnation(7)
 	j.fence("start", c, other)
 	heard := collectEvents(c)
 	l.f(bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "r"})
 	if e := nextEvent(t, heard); e.Kind != bootstrap.ServerLost {
 		t.Errorf("event %+v", e)
 	}
-	l.f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: j.proc(1), Reason: "the launcher says so"})
-	if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(1) || e.Nonce != 7 {
+	l.f(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(1), Reason: "the launcher says so"})
+	if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(1) || e.Nonce != 7 {
 		t.Errorf("event %+v", e)
 	}
 	checkFailed(t, "fence", c.Fence(t.Context(), j.world()[:2], "t"), j.proc(1))

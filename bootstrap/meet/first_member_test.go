@@ -106,7 +106,7 @@ func TestCoordinator_Dies_JoinFails(t *testing.T) {
 	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 4)
 		cs := j.openAll()
-		cs[0].Begin(50)
+		cs[0].BeginIncarnation(50)
 		j.fence("start", cs...)
 		heard := collectEvents(cs[3])
 		errs := make(chan error, 2)
@@ -126,7 +126,7 @@ func TestCoordinator_Dies_JoinFails(t *testing.T) {
 		}
 		checkFailed(t, "a construct that waits", <-errs, j.proc(0))
 		checkFailed(t, "another one", <-errs, j.proc(0))
-		if e := nextEvent(t, heard); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(0) || e.Nonce != 50 {
+		if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(0) || e.Nonce != 50 {
 			t.Errorf("event %+v", e)
 		}
 		checkFailed(t, "a construct that comes later", cs[3].Fence(t.Context(), j.world(), "t"), j.proc(0))

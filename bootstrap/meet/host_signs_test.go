@@ -87,7 +87,7 @@ func TestHostTimeout_NoSign_AllProcessesOfHostFail(t *testing.T) {
 		t.Errorf("dead before the timeout: %v; and at the timeout: %v, want ranks 1 and 2", before, after)
 	}
 	for range 2 {
-		if e := nextEvent(t, events); e.Kind != bootstrap.ProcDied || !strings.Contains(e.Reason, "no sign of its host for 30s") {
+		if e := nextEvent(t, events); e.Kind != bootstrap.ProcFailed || !strings.Contains(e.Reason, "no sign of its host for 30s") {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -154,7 +154,7 @@ func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.peerOf(uint32(rank)).state.isSuspect()
 	}
-	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
+	c.Disconnect(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
 	if isSuspect(2) {
 		t.Error("a process is suspect that nothing of its host was ever reached of")
 	}
@@ -162,7 +162,7 @@ func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 	c.mu.Lock()
 	c.connectedRanks[1] = struct{}{}
 	c.mu.Unlock()
-	c.GiveUp(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
+	c.Disconnect(framework.Proc{Namespace: c.id.Proc.Namespace, Rank: 2}, 1, "no frame")
 	if !isSuspect(2) || isSuspect(3) {
 		t.Error("the process that the transport has disconnected is not checked")
 	}
@@ -211,7 +211,7 @@ func TestNodeLeader_DiesWithNode_CoordinatorChecksOthers(t *testing.T) {
 	}
 	dead := map[framework.Proc]bool{}
 	for len(dead) < 4 {
-		if e := nextEvent(t, events); e.Kind == bootstrap.ProcDied {
+		if e := nextEvent(t, events); e.Kind == bootstrap.ProcFailed {
 			dead[e.Proc] = true
 		}
 	}

@@ -64,9 +64,9 @@ func (l launcher) Identity() bootstrap.Identity {
 	nodes := max(l.nodes, 1)
 	id := bootstrap.Identity{Proc: l.proc(l.rank), Size: l.size, LocalRank: l.rank / nodes}
 	for r := l.rank % nodes; r < l.size; r += nodes {
-		id.Locals = append(id.Locals, uint32(r))
+		id.LocalRanks = append(id.LocalRanks, uint32(r))
 	}
-	id.LocalSize = len(id.Locals)
+	id.LocalSize = len(id.LocalRanks)
 	return id
 }
 
@@ -229,7 +229,7 @@ func inAll(cs []*client, f func(*client) error) error {
 func (c *client) report(rank int, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
+	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
 }
 
 // factory makes jobs for the kit.

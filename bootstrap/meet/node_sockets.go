@@ -37,7 +37,7 @@ func (p *endpoint) listenOnNode() {
 
 // hasNodeEntry reports whether rank can be reached by its nodeEntry.
 func (p *endpoint) hasNodeEntry(rank uint32) bool {
-	_, here := slices.BinarySearch(p.id.Locals, rank)
+	_, here := slices.BinarySearch(p.id.LocalRanks, rank)
 	return here && p.nodeListener != nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Note implements bootstrap.Noter. Like GiveUp, it dials a process without a connection.
+// Note implements bootstrap.Noter. Like Disconnect, it dials a process without a connection.
 func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	if err := wire.CheckSizes("", body, bootstrap.MaxPayload); err != nil {
 		return err
@@ -31,5 +31,5 @@ func (c *client) receiveNote(from uint32, b wire.NoteBody) {
 		c.droppedFrames.Add(1)
 		return
 	}
-	c.events.Add(bootstrap.Event{Kind: bootstrap.Noted, Proc: c.id.Procs([]uint32{from})[0], Nonce: b.From, Body: string(b.Body)})
+	c.events.Add(bootstrap.Event{Kind: bootstrap.NoteReceived, Proc: c.id.Procs([]uint32{from})[0], Nonce: b.From, Body: string(b.Body)})
 }

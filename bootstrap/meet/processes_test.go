@@ -93,7 +93,7 @@ func runKilledProcess(ctx context.Context) error {
 	}
 	me := c.Identity().Proc
 	events, _ := framework.As[bootstrap.EventSource](c)
-	events.Begin(uint64(100 + me.Rank))
+	events.BeginIncarnation(uint64(100 + me.Rank))
 	if _, err := c.Construct(ctx, world, "start", nil); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func runKilledProcess(ctx context.Context) error {
 	}
 	select {
 	case e := <-heard:
-		if e.Kind != bootstrap.ProcDied || fmt.Sprint(e.Proc.Rank) != os.Getenv("VICTIM") || e.Nonce != uint64(100+e.Proc.Rank) {
+		if e.Kind != bootstrap.ProcFailed || fmt.Sprint(e.Proc.Rank) != os.Getenv("VICTIM") || e.Nonce != uint64(100+e.Proc.Rank) {
 			return fmt.Errorf("event %+v", e)
 		}
 	case <-ctx.Done():

@@ -46,7 +46,7 @@ func (c *client) relayFor(group wire.Runs) uint32 {
 // nodeLeader returns the lowest eligible member of a group on this node. ok is false if the
 // coordinator is on this node too, or the node is unknown.
 func (c *client) nodeLeader(group wire.Runs, leader uint32, f func(uint32) bool) (rank uint32, ok bool) {
-	locals := c.id.Locals
+	locals := c.id.LocalRanks
 	if _, here := slices.BinarySearch(locals, leader); here || len(locals) < 2 {
 		return 0, false
 	}

@@ -21,7 +21,7 @@ func openTwoNodes(t *testing.T, on network) (*testJob, []*client) {
 	j.nodes = 2
 	cs := j.openAll()
 	for r, c := range cs {
-		c.Begin(uint64(100 + r))
+		c.BeginIncarnation(uint64(100 + r))
 	}
 	j.fence("node", cs[1], cs[3], cs[5], cs[7])
 	return j, cs
@@ -136,14 +136,14 @@ func TestRelay_Deaths_FailJoins(t *testing.T) {
 				}
 				<-done
 				for _, ch := range heard {
-					if e := nextEvent(t, ch); e.Kind != bootstrap.ProcDied || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
+					if e := nextEvent(t, ch); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
 						t.Errorf("event %+v", e)
 					}
 				}
 				living := slices.DeleteFunc(slices.Clone(cs), func(c *client) bool { return c == cs[victim] })
 				j.fence("the living go on", living...)
-				cs[7].Broke(cid.Extended{Base: 9}, j.world(), "a reason")
-				if e := nextEvent(t, heard[0]); e.Kind != bootstrap.Broken {
+				cs[7].ReportBroken(cid.Extended{Base: 9}, j.world(), "a reason")
+				if e := nextEvent(t, heard[0]); e.Kind != bootstrap.CommBroken {
 					t.Errorf("event %+v", e)
 				}
 				noEvent(t, heard[1])
@@ -206,7 +206,7 @@ func TestEvents_NodeLeaderHasEnded_ReachNode(t *testing.T) {
 					t.Fatal(err)
 				}
 				for {
-					if e := nextEvent(t, heard); e.Kind == bootstrap.ProcDied && e.Proc == j.proc(7) && e.Nonce == 107 {
+					if e := nextEvent(t, heard); e.Kind == bootstrap.ProcFailed && e.Proc == j.proc(7) && e.Nonce == 107 {
 						return
 					}
 				}

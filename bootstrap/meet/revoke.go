@@ -46,7 +46,7 @@ func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error 
 	if err := c.isolationError(); err != nil {
 		return err
 	}
-	ev := wire.EventBody{Kind: uint8(bootstrap.Revoked), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes()}
+	ev := wire.EventBody{Kind: uint8(bootstrap.CommRevoked), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes()}
 	return c.floodRevoked(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 }
 
@@ -60,7 +60,7 @@ func (c *client) receiveCommEvent(b wire.CommEventBody, from *link) error {
 	if c.isClosed {
 		return nil
 	}
-	if bootstrap.EventKind(b.Event.Kind) == bootstrap.Revoked {
+	if bootstrap.EventKind(b.Event.Kind) == bootstrap.CommRevoked {
 		return c.floodRevoked(b, from)
 	}
 	c.receiveBroken(b, from)

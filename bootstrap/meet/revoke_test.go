@@ -24,7 +24,7 @@ func checkRevoked(t *testing.T, ch <-chan bootstrap.Event, base uint64) {
 	t.Helper()
 	for {
 		switch e := nextEvent(t, ch); {
-		case e.Kind != bootstrap.Revoked:
+		case e.Kind != bootstrap.CommRevoked:
 		case e.Comm.Base != base:
 			t.Fatalf("event %+v, want the revocation of communicator %d", e, base)
 		default:
@@ -148,7 +148,7 @@ func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
 func TestRevoke_OneOfTwoConnectionsBreaks_ReachesThePeer(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	cs := j.openAll()
-	cs[2].Begin(9)
+	cs[2].BeginIncarnation(9)
 	j.fence("start", cs...)
 	if err := cs[2].Crash(); err != nil {
 		t.Fatal(err)

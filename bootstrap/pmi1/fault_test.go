@@ -292,7 +292,7 @@ func TestIdentity_MappingAndVariablesDiffer_LocalsAreUnknown(t *testing.T) {
 			t.Errorf("%s: %v", c.mapping, err)
 			continue
 		}
-		if !slices.Equal(p.id.Locals, c.want) || p.id.LocalSize != len(c.want) || p.id.LocalSize > 0 && p.id.Locals[p.id.LocalRank] != 2 {
+		if !slices.Equal(p.id.LocalRanks, c.want) || p.id.LocalSize != len(c.want) || p.id.LocalSize > 0 && p.id.LocalRanks[p.id.LocalRank] != 2 {
 			t.Errorf("%+v: got %+v", c, p.id)
 		}
 		if (len(p.id.Nodes) > 0) != (c.want != nil) {

@@ -20,7 +20,7 @@ type launcher struct {
 
 func (l *launcher) Identity() bootstrap.Identity {
 	id := l.proc.id
-	id.Locals = slices.Clone(id.Locals)
+	id.LocalRanks = slices.Clone(id.LocalRanks)
 	return id
 }
 

@@ -179,7 +179,7 @@ func TestOpen_Descriptor_IsCloseOnExec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := l.Identity(); id.Proc != proc(2) || id.Size != 4 || id.LocalRank != 2 || id.LocalSize != 4 || id.Singleton {
+		if id := l.Identity(); id.Proc != proc(2) || id.Size != 4 || id.LocalRank != 2 || id.LocalSize != 4 || id.IsSingleton {
 			t.Errorf("identity %+v", id)
 		}
 		if flags, err := unix.FcntlInt(uintptr(pair[0]), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

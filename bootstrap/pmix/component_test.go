@@ -215,12 +215,12 @@ func TestIdentity_AnswersOfServer_AreChecked(t *testing.T) {
 	me := pmixc.Proc{Namespace: "job", Rank: 2}
 	size := pmixc.Value{Kind: pmixc.KindNumber, Number: 8}
 	id, err := identity(me, size, "5, 2,0")
-	if err != nil || !slices.Equal(id.Locals, []uint32{0, 2, 5}) || id.LocalRank != 1 || id.LocalSize != 3 ||
-		id.Size != 8 || id.Proc != (framework.Proc{Namespace: "job", Rank: 2}) || id.Singleton {
+	if err != nil || !slices.Equal(id.LocalRanks, []uint32{0, 2, 5}) || id.LocalRank != 1 || id.LocalSize != 3 ||
+		id.Size != 8 || id.Proc != (framework.Proc{Namespace: "job", Rank: 2}) || id.IsSingleton {
 		t.Errorf("%+v, %v", id, err)
 	}
 	// The processes of this node are unknown.
-	if id, err = identity(me, size, ""); err != nil || id.LocalSize != 0 || id.Locals != nil {
+	if id, err = identity(me, size, ""); err != nil || id.LocalSize != 0 || id.LocalRanks != nil {
 		t.Errorf("%+v, %v", id, err)
 	}
 	for want, c := range map[string]struct {

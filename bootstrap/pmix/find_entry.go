@@ -73,7 +73,7 @@ func (p *process) knownEntry(proc framework.Proc) ([]byte, bool) {
 
 // isHere reports whether proc is known to be on this node.
 func (p *process) isHere(proc framework.Proc) bool {
-	_, ok := slices.BinarySearch(p.id.Locals, proc.Rank)
+	_, ok := slices.BinarySearch(p.id.LocalRanks, proc.Rank)
 	return ok && proc.Namespace == p.id.Proc.Namespace
 }
 

@@ -61,7 +61,7 @@ func identity(me pmixc.Proc, size pmixc.Value, peers string) (bootstrap.Identity
 	if !ok {
 		return id, fmt.Errorf("the server reports that %s are on this node, but not this process, rank %d", quote(peers), me.Rank)
 	}
-	id.Locals, id.LocalRank, id.LocalSize = locals, at, len(locals)
+	id.LocalRanks, id.LocalRank, id.LocalSize = locals, at, len(locals)
 	return id, nil
 }
 

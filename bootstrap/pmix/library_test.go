@@ -24,7 +24,7 @@ func TestLoad_FileDoesNotAnswer_EndsWithContext(t *testing.T) {
 		}
 		return
 	}
-	silent := libtest.Silent(t)
+	silent := libtest.NewUnresponsive(t)
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_, err := load(ctx, silent)
@@ -33,7 +33,7 @@ func TestLoad_FileDoesNotAnswer_EndsWithContext(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	libtest.Answer(t, silent)
+	libtest.Unblock(t, silent)
 	loadSlot <- struct{}{} // The first load has returned.
 	<-loadSlot
 }
@@ -49,7 +49,7 @@ func TestLoad_TruncatedLibrary_FailsWithReason(t *testing.T) {
 		}
 		return
 	}
-	if out, err := libtest.InChild(t, "TestLoad_TruncatedLibrary_FailsWithReason", "LIBRARY="+libtest.Truncated(t, testprov.Library(t))); err != nil {
+	if out, err := libtest.InChild(t, "TestLoad_TruncatedLibrary_FailsWithReason", "LIBRARY="+libtest.CopyTruncated(t, testprov.Library(t))); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }

@@ -102,8 +102,8 @@ func (p *process) resolveNodeMap(ctx context.Context) (bootstrap.NodeMap, error)
 
 // checkLocals returns a map if it agrees with the processes of this node that the server has named.
 func checkLocals(id bootstrap.Identity, m bootstrap.NodeMap) (bootstrap.NodeMap, error) {
-	if here := id.OnNode(m).Locals; id.LocalSize > 0 && !slices.Equal(here, id.Locals) {
-		return nil, fmt.Errorf("%w: it has ranks %v on this node, and the server names %v", errNoMap, here, id.Locals)
+	if here := id.OnNode(m).LocalRanks; id.LocalSize > 0 && !slices.Equal(here, id.LocalRanks) {
+		return nil, fmt.Errorf("%w: it has ranks %v on this node, and the server names %v", errNoMap, here, id.LocalRanks)
 	}
 	return m, nil
 }

@@ -33,7 +33,7 @@ func (c cluster) Peers(_ context.Context, node, _ string) ([]pmixc.Proc, error) 
 }
 
 // member is rank 1 of 4, which shares its node with rank 3.
-var member = bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 1}, Size: 4, LocalSize: 2, LocalRank: 0, Locals: []uint32{1, 3}}
+var member = bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 1}, Size: 4, LocalSize: 2, LocalRank: 0, LocalRanks: []uint32{1, 3}}
 
 func TestResolve_ServerHasAMap_IsInRuns(t *testing.T) {
 	c := cluster{names: "b,a", ranks: map[string][]uint32{"a": {3, 1}, "b": {2, 0}}}
@@ -42,7 +42,7 @@ func TestResolve_ServerHasAMap_IsInRuns(t *testing.T) {
 		t.Errorf("got %v, %v", m, err)
 	}
 	id := member
-	id.Locals, id.LocalSize = nil, 0
+	id.LocalRanks, id.LocalSize = nil, 0
 	if again, err := resolveBy(t.Context(), c, id); err != nil || !slices.Equal(again, m) {
 		t.Errorf("without the processes of this node: %v, %v", again, err)
 	}
@@ -95,7 +95,7 @@ func FuzzResolve(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := bootstrap.MakeNodeMap(0, 4, m); err != nil || !slices.Equal(again, m) || !slices.Equal(m.Ranks(m[1].Node), member.Locals) {
+		if again, err := bootstrap.MakeNodeMap(0, 4, m); err != nil || !slices.Equal(again, m) || !slices.Equal(m.Ranks(m[1].Node), member.LocalRanks) {
 			t.Errorf("%+v is %v, %v", c, m, err)
 		}
 	})

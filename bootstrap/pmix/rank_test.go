@@ -100,7 +100,7 @@ func pairs(ctx context.Context) error {
 	if err := finds(ctx, l, 4-id.Proc.Rank); err != nil {
 		return err
 	}
-	fmt.Printf("rank %d: open %v, found after %v, locals %v\n", id.Proc.Rank, opened, time.Since(begin), id.Locals)
+	fmt.Printf("rank %d: open %v, found after %v, locals %v\n", id.Proc.Rank, opened, time.Since(begin), id.LocalRanks)
 	if id.Size != 4 || id.LocalSize != 4 || id.LocalRank != int(id.Proc.Rank) {
 		return fmt.Errorf("identity %+v", id)
 	}
@@ -148,7 +148,7 @@ func nodes(ctx context.Context) error {
 		}
 		fmt.Printf("rank %d: found rank %d after %v\n", id.Proc.Rank, rank, time.Since(begin))
 	}
-	if id.Size != size || id.LocalSize != 2 || id.Locals[0] != id.Proc.Rank/2*2 {
+	if id.Size != size || id.LocalSize != 2 || id.LocalRanks[0] != id.Proc.Rank/2*2 {
 		return fmt.Errorf("identity %+v", id)
 	}
 	time.Sleep(searchTimeout) // Others still search.

@@ -36,7 +36,7 @@ func Cases(s Subject) kittest.Cases {
 
 // Alone reports whether the subject's modules serve only the process itself, for which Reach of
 // another process returns btl.NotMeant. The error is that of Open.
-func Alone(ctx context.Context, s Subject) (alone bool, err error) {
+func IsSelfOnly(ctx context.Context, s Subject) (alone bool, err error) {
 	err = kittest.Run(ctx, func(t *kittest.T) {
 		w := newWorld(t, s, 2)
 		var not btl.NotMeant

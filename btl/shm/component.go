@@ -29,9 +29,9 @@ func Component() btl.Component { return component{segment.Files{}, cma.Read, cma
 // one process under the race detector.
 func OnHeap() btl.Component { return component{new(segment.Heap), cma.Read, cma.Write} }
 
-// WithCopies returns a component that copies from and to the memory of another process by read and
+// WithCopyFuncs returns a component that copies from and to the memory of another process by read and
 // write in place of cma.Read and cma.Write, for tests.
-func WithCopies(read, write func(pid int, b []byte, at uint64) (int, error)) btl.Component {
+func WithCopyFuncs(read, write func(pid int, b []byte, at uint64) (int, error)) btl.Component {
 	return component{segment.Files{}, read, write}
 }
 
@@ -96,7 +96,7 @@ func (c component) Probe(_ context.Context, p any) framework.Verdict {
 
 func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	if env.Identity.Leads() {
+	if env.Identity.IsJobReporter() {
 		// One process per job and node removes the segments of killed jobs. Segments that it cannot
 		// remove do not affect this process.
 		if removed, err := removeStale(c.space, p.Dir, p.Fallback, prefix()); err == nil && len(removed) > 0 {
@@ -124,14 +124,14 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	m.eagerLimit = min(int(p.EagerLimit)+btl.MinFrameLimit, m.frameLimit) // The limit applies to the payload.
 	slots := p.MaxPeers
 	if slots == 0 {
-		slots = max(64, 2*env.Identity.MostLocal())
+		slots = max(64, 2*env.Identity.MaxLocal())
 	}
 	size := roundToPages(int64(shmlayout.Size(slots)))
 	// The nonce makes the name unique among successive sessions, containers that share the
 	// directory, and jobs of the same name.
 	process, _ := env.Identity.Proc.Process() // The launcher removes segments by the namespace of the job.
 	name := fmt.Sprintf("%s%d-%x", jobPrefix(process.Namespace), process.Rank, env.Self.Nonce)
-	if mark := env.Identity.NodeMark(); mark != "" {
+	if mark := env.Identity.NodeLabel(); mark != "" {
 		name += "-" + mark
 	}
 	seg, err := c.space.Create(m.path(name), size)

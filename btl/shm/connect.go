@@ -71,7 +71,7 @@ func (m *module) attachPeer(peer framework.Peer) (*remoteInbox, error) {
 	if peer.Proc == m.env.Identity.Proc {
 		return nil, btl.NotMeant("a process does not use shared memory with itself")
 	}
-	if mark := m.env.Identity.NodeMark(); mark != "" && !strings.HasSuffix(string(peer.Blob), "-"+mark) {
+	if mark := m.env.Identity.NodeLabel(); mark != "" && !strings.HasSuffix(string(peer.Blob), "-"+mark) {
 		return nil, errors.New("the peer is on another simulated node (ferry run --nodes)")
 	}
 	far, err := m.attachInbox(string(peer.Blob), peer.Nonce)

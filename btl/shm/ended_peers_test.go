@@ -87,7 +87,7 @@ var senderEnds = []struct {
 func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T) {
 	dir, namespace := t.TempDir(), t.Name()
 	open := func(rank int) *testProc {
-		id := bootstrap.Identity{Proc: framework.Proc{Namespace: namespace, Rank: uint32(rank)}, First: rank, Size: 1, LocalSize: 1}
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: namespace, Rank: uint32(rank)}, FirstRank: rank, Size: 1, LocalSize: 1}
 		return openProc(t, Component(), id, func(p *params) { p.Dir, p.MaxPeers, p.RingSize = dir, 8, 0 })
 	}
 	w := &pair{namespace: namespace, procs: [2]*testProc{open(0)}}

@@ -38,7 +38,7 @@ func TestInbox_JobMayGrow_HasSlotsForAll(t *testing.T) {
 	for _, c := range []struct{ local, size, most, want int }{
 		{2, 2, 2, 64}, {2, 2, 0, 64}, {2, 2, 100, 200}, {50, 100, 100, 100}, {50, 100, 120, 140}, {0, 100, 120, 64},
 	} {
-		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: 1}, Size: c.size, LocalSize: c.local, Most: c.most}
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: 1}, Size: c.size, LocalSize: c.local, MaxSize: c.most}
 		p := openProc(t, OnHeap(), id, func(*params) {})
 		if slots := p.module.(*module).inbox.Slots(); slots != c.want {
 			t.Errorf("%d slots with %d of %d processes on the node and at most %d, want %d", slots, c.local, c.size, c.most, c.want)
@@ -55,7 +55,7 @@ func TestOpen_ProcessWasAdded_LeavesStaleSegmentsToTheFirst(t *testing.T) {
 		if err := os.WriteFile(dead, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: uint32(first)}, First: first, Size: 1, LocalSize: 1}
+		id := bootstrap.Identity{Proc: framework.Proc{Namespace: t.Name(), Rank: uint32(first)}, FirstRank: first, Size: 1, LocalSize: 1}
 		p := openProc(t, Component(), id, func(p *params) { p.Dir = dir })
 		if _, err := os.Stat(dead); (err == nil) != (first > 0) {
 			t.Errorf("rank %d of a process set that begins with rank %d: %v", first, first, err)

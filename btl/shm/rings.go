@@ -161,7 +161,7 @@ func isNoSpace(err error) bool {
 // shortage, so only the node leader warns.
 func (m *module) logShortage(what, file string, reason error) {
 	level := slog.LevelInfo
-	if m.env.Identity.Leads() {
+	if m.env.Identity.IsJobReporter() {
 		level = slog.LevelWarn
 	}
 	m.env.Logger.Log(context.Background(), level, what, "file", file, "reason", reason)

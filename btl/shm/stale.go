@@ -37,15 +37,15 @@ func jobPrefix(namespace string) string {
 	return fmt.Sprintf("%s%x-", prefix(), framework.NamespaceHash(namespace)&0xffffffff)
 }
 
-// RemoveJob removes the segments that dead processes of the job with that namespace have left in
+// RemoveJobSegments removes the segments that dead processes of the job with that namespace have left in
 // dir and fallback (btl.shm.dir and btl.shm.fallback_dir), and returns their paths. The launcher
 // calls it at the end of the job. Segments of live processes stay. The next job of this user
 // removes them.
-func RemoveJob(dir, fallback, namespace string) (removed []string, err error) {
+func RemoveJobSegments(dir, fallback, namespace string) (removed []string, err error) {
 	return removeStale(segment.Files{}, dir, fallback, jobPrefix(namespace))
 }
 
-// RemoveDead is RemoveJob for all jobs of this user.
-func RemoveDead(dir, fallback string) (removed []string, err error) {
+// RemoveDeadSegments is RemoveJobSegments for all jobs of this user.
+func RemoveDeadSegments(dir, fallback string) (removed []string, err error) {
 	return removeStale(segment.Files{}, dir, fallback, prefix())
 }

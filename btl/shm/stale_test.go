@@ -27,7 +27,7 @@ func TestRemoveJob_OtherJobsPresent_LeavesTheirSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alive.Close()
-	removed, err := RemoveJob(dir, fallback, "job-a")
+	removed, err := RemoveJobSegments(dir, fallback, "job-a")
 	if err != nil || !slices.Equal(removed, []string{dead, short}) {
 		t.Errorf("removed %v, error %v; want %s and %s", removed, err, dead, short)
 	}

@@ -120,7 +120,7 @@ func TestTwoHosts_MTUBlackHole_BothFailAfterRetryTimeout(t *testing.T) {
 	whole(t)
 	const retry = time.Second
 	before := now()
-	h := nettest.New(t, nettest.Link{MTU: 9000, Weather: &nettest.Weather{LargestPacket: 1500}})
+	h := nettest.New(t, nettest.Link{MTU: 9000, Faults: &nettest.PacketFaults{LargestPacket: 1500}})
 	j := start(t, h, []string{"--set", "btl.tcp.retry_timeout=" + retry.String()}, rank("talk")...)
 	for _, f := range j.failures() {
 		t.Logf("%v after the start: %s: %s", (f.at - before).Round(time.Millisecond), f.class, f.text)

@@ -48,7 +48,7 @@ type sums struct {
 
 func inBadWeather(t *testing.T, seed uint64, sum *sums) {
 	bad := func(more uint64) nettest.Link {
-		return nettest.Link{Weather: &nettest.Weather{Seed: 2*seed + more, Loss: 0.1, Swap: 0.1, Delay: 200 * time.Microsecond}}
+		return nettest.Link{Faults: &nettest.PacketFaults{Seed: 2*seed + more, Loss: 0.1, Reorder: 0.1, Delay: 200 * time.Microsecond}}
 	}
 	h := nettest.New(t, bad(0), bad(1))
 	on := func(rank uint32, f func()) {
@@ -71,7 +71,7 @@ func inBadWeather(t *testing.T, seed uint64, sum *sums) {
 	defer sum.Unlock()
 	sum.longest = max(sum.longest, time.Since(begun))
 	for link := range 2 {
-		m := h.Met(link)
-		sum.packets, sum.lost, sum.overtaken = sum.packets+m.Packets.Load(), sum.lost+m.Lost.Load(), sum.overtaken+m.Overtaken.Load()
+		m := h.Counts(link)
+		sum.packets, sum.lost, sum.overtaken = sum.packets+m.Packets.Load(), sum.lost+m.Lost.Load(), sum.overtaken+m.Reordered.Load()
 	}
 }

@@ -58,7 +58,7 @@ const MaxMembers = 64
 // ShapeFor returns the shape for New. Segments are shared by the ranks of a process if a process has several, and
 // of a node otherwise. ok is false if a process has more than MaxMembers ranks.
 func ShapeFor(shape coll.Shape) (_ coll.Shape, ok bool) {
-	return shape.ProcsAsNodes(), shape.MostPerProc() <= MaxMembers
+	return shape.ProcsAsNodes(), shape.MaxPerProc() <= MaxMembers
 }
 
 // Layout is the layout of a segment, equal in all members of a communicator.
@@ -172,7 +172,7 @@ func (x *Instance) Join(cards [][]byte) error {
 }
 
 // Agreed implements coll.Instance.
-func (x *Instance) Agreed() {
+func (x *Instance) Activate() {
 	if x.segment != nil {
 		x.segment.Hide()
 	}

@@ -59,7 +59,7 @@ func openPair(t testing.TB, l *Layout) (all [2]*Instance, h *fakeNode) {
 		if err := x.Join(cards); err != nil {
 			t.Fatal(err)
 		}
-		x.Agreed()
+		x.Activate()
 		t.Cleanup(x.Close)
 	}
 	return all, h
@@ -74,7 +74,7 @@ type operationRun struct {
 }
 
 func newRun(l *Layout, x *Instance, turn uint32, plan func(w Steps)) *operationRun {
-	p := &operationRun{x: x, call: coll.Call{Turn: turn, Buffers: coll.Buffers{In: make([]byte, 64), Out: make([]byte, 64)}}}
+	p := &operationRun{x: x, call: coll.Call{Sequence: turn, Buffers: coll.Buffers{In: make([]byte, 64), Out: make([]byte, 64)}}}
 	w := l.Begin(&p.s, coll.Member{Rank: x.localRank, Size: 2}, coll.Bcast, 0, 64)
 	plan(w)
 	w.End()
@@ -84,7 +84,7 @@ func newRun(l *Layout, x *Instance, turn uint32, plan func(w Steps)) *operationR
 // run tries steps until one would block, and reports whether the operation is complete.
 func (p *operationRun) run() (bool, error) {
 	for ; p.next < len(p.s.Steps); p.next++ {
-		if done, err := p.x.Try(&p.s.Steps[p.next], &p.call); !done {
+		if done, err := p.x.PollStep(&p.s.Steps[p.next], &p.call); !done {
 			return false, err
 		}
 	}
@@ -167,7 +167,7 @@ func TestPost_SlowReader_IsNotOverwritten(t *testing.T) {
 		} else {
 			ahead = max(ahead, n)
 		}
-		if did, err := x[1].Try(&receiver.s.Steps[receiver.next], &receiver.call); err != nil {
+		if did, err := x[1].PollStep(&receiver.s.Steps[receiver.next], &receiver.call); err != nil {
 			t.Fatal(err)
 		} else if did {
 			receiver.next++
@@ -269,7 +269,7 @@ func FuzzLine(f *testing.F) {
 			w.PostFilled(64)
 		})
 		if _, err := p.run(); err == nil && p.next < len(p.s.Steps) {
-			_ = x.Awaits(&p.s.Steps[p.next])
+			_ = x.AwaitedRank(&p.s.Steps[p.next])
 		}
 	})
 }

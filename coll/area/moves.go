@@ -61,7 +61,7 @@ func (w Steps) RankAt(k int) int { return (w.LocalRank + k + w.LocalSize) % w.Lo
 
 // Unit returns the largest post of whole elements in bytes, 0 if an element is larger than a chunk.
 func (l *Layout) Unit(a *coll.Args) int {
-	elem := max(1, a.Elem)
+	elem := max(1, a.ElemSize)
 	return l.chunk / elem * elem
 }
 
@@ -75,7 +75,7 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, isSole bool, out
 	}
 	temp := w.NewOperand(a, min(unit, a.Size))
 	// The own input is the first operand, copied while the others post.
-	startsWithOwn := isSole && a.Quick && !a.Ordered && first <= w.LocalRank && w.LocalRank <= last
+	startsWithOwn := isSole && a.IsQuick && !a.IsOrdered && first <= w.LocalRank && w.LocalRank <= last
 	ForEachChunk(a.Size, unit, func(at, n int) {
 		in := a.Input().Plus(at)
 		if startsWithOwn {
@@ -89,7 +89,7 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, isSole bool, out
 			}
 			return
 		}
-		if isSole && !a.InPlace {
+		if isSole && !a.IsInPlace {
 			w.Pass()
 		} else {
 			w.Post(in, n)
@@ -101,7 +101,7 @@ func (l *Layout) Reduce(w Steps, a *coll.Args, first, last int, isSole bool, out
 // NewOperand returns working memory for CombineRange. User-defined operations need it, because they run without the
 // engine's lock.
 func (w Steps) NewOperand(a *coll.Args, n int) coll.Ref {
-	if a.Quick {
+	if a.IsQuick {
 		return noMemory
 	}
 	return w.NewTemp(n)
@@ -111,7 +111,7 @@ func (w Steps) NewOperand(a *coll.Args, n int) coll.Ref {
 // last to first, because the lower rank is the left operand.
 func (w Steps) CombineRange(back int, a *coll.Args, in coll.Ref, first, last, at int, out coll.Ref, n int, temp coll.Ref) {
 	for rank := last; rank >= first; rank-- {
-		switch own := rank == w.LocalRank && !a.InPlace; { // In place, out may overlap the input.
+		switch own := rank == w.LocalRank && !a.IsInPlace; { // In place, out may overlap the input.
 		case rank == last && own:
 			w.Copy(out, in.Plus(at), n)
 			w.Wait()
@@ -120,7 +120,7 @@ func (w Steps) CombineRange(back int, a *coll.Args, in coll.Ref, first, last, at
 		case own:
 			w.Combine(out, in.Plus(at), n)
 			w.Wait()
-		case a.Quick:
+		case a.IsQuick:
 			w.Fold(back, rank, at, out, n)
 		default:
 			w.FetchFrom(back, rank, at, temp, n)

@@ -25,18 +25,18 @@ const (
 
 // Try implements coll.Instance. A post costs one store without a fence and a load of each bell. A poll costs
 // one load.
-func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
+func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 	do := s.Do &^ flagEnd
 	if do <= actBeginPass {
 		total := s.Buf.At
 		if do == actBegin {
 			total = s.N
 		}
-		if n := len(x.operations); n == 0 || int32(c.Turn-x.operations[n-1].sequence) > 0 { // Not a repeated try.
-			x.operations = append(x.operations, operation{c.Turn, uint32(s.Peer), uint64(total)})
+		if n := len(x.operations); n == 0 || int32(c.Sequence-x.operations[n-1].sequence) > 0 { // Not a repeated try.
+			x.operations = append(x.operations, operation{c.Sequence, uint32(s.Peer), uint64(total)})
 		}
 	}
-	if s.Do != actBegin && x.operations[0].sequence != c.Turn {
+	if s.Do != actBegin && x.operations[0].sequence != c.Sequence {
 		return false, nil
 	}
 	switch do {
@@ -87,7 +87,7 @@ func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
 }
 
 // Gives implements coll.Giver. Other members wait for posts, and for phases without data.
-func (x *Instance) Gives(s *coll.Step) bool {
+func (x *Instance) IsAwaitedByPeers(s *coll.Step) bool {
 	switch s.Do &^ flagEnd {
 	case actAwait, actFetch, actFold:
 		return false
@@ -96,7 +96,7 @@ func (x *Instance) Gives(s *coll.Step) bool {
 }
 
 // Awaits implements coll.Awaiter.
-func (x *Instance) Awaits(s *coll.Step) int {
+func (x *Instance) AwaitedRank(s *coll.Step) int {
 	switch s.Do &^ flagEnd {
 	case actFetch, actFold:
 		localRank, _ := x.readSource(s)
@@ -205,7 +205,7 @@ func (x *Instance) hasPosted(localRank int, phase uint32, c *coll.Call) (bool, e
 	l := &x.lines[x.slotIndex(localRank, phase-1)]
 	ahead := int32(atomic.LoadUint32(&l.posted) - phase)
 	if ahead < 0 {
-		if x.emptyPolls++; x.emptyPolls < pollsBeforeCheck && !c.Asleep || localRank == x.localRank || !x.hasReached(localRank, phase+1) {
+		if x.emptyPolls++; x.emptyPolls < pollsBeforeCheck && !c.IsWaiterAsleep || localRank == x.localRank || !x.hasReached(localRank, phase+1) {
 			return false, nil
 		}
 		// It may have posted both phases in between.

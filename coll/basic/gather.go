@@ -6,13 +6,13 @@ import "github.com/ferrympi/ferry/coll"
 // have different sizes.
 func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if m.Rank != a.Root {
-		s.Send(a.Input(), a.Own, a.Root)
+		s.Send(a.Input(), a.OwnSize, a.Root)
 		return
 	}
 	for rank := range m.Size {
 		if at, n := a.RecvBlock(rank); rank != m.Rank {
 			s.Recv(at, n, rank)
-		} else if !a.InPlace {
+		} else if !a.IsInPlace {
 			s.Copy(at, a.Input(), n)
 		}
 	}
@@ -23,13 +23,13 @@ func gather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 func scatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	if m.Rank != a.Root {
-		s.Recv(out, a.Own, a.Root)
+		s.Recv(out, a.OwnSize, a.Root)
 		return
 	}
 	for rank := range m.Size {
 		if at, n := a.SendBlock(rank); rank != m.Rank {
 			s.Send(at, n, rank)
-		} else if !a.InPlace {
+		} else if !a.IsInPlace {
 			s.Copy(out, at, n)
 		}
 	}
@@ -42,7 +42,7 @@ func bruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	size := a.Size
 	mine, _ := a.RecvBlock(m.Rank)
 	from := mine
-	if !a.InPlace {
+	if !a.IsInPlace {
 		from = a.Input()
 	}
 	if m.Size == 1 {
@@ -66,7 +66,7 @@ func bruck(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // Blocks may have different sizes.
 func ring(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.RecvBlock(m.Rank)
-	if !a.InPlace {
+	if !a.IsInPlace {
 		s.Copy(mine, a.Input(), size)
 		s.Wait()
 	}
@@ -81,7 +81,7 @@ func ring(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // different sizes. In place it sends from a copy.
 func alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	var saved coll.Ref
-	if a.InPlace {
+	if a.IsInPlace {
 		extent := 0
 		for rank := range m.Size {
 			at, n := a.RecvBlock(rank)
@@ -100,7 +100,7 @@ func alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 	for k := 1; k < m.Size; k++ {
 		out, nOut := a.SendBlock(m.Plus(k))
-		if a.InPlace {
+		if a.IsInPlace {
 			out, nOut = a.RecvBlock(m.Plus(k))
 			out = saved.Plus(out.At)
 		}

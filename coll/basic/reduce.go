@@ -9,7 +9,7 @@ import "github.com/ferrympi/ferry/coll"
 func reduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	n, out := m.Size, coll.Ref{Slot: coll.Out}
 	top := a.Root
-	if a.Ordered {
+	if a.IsOrdered {
 		top = 0
 	}
 	me := relative(m.Rank, top, n)
@@ -75,8 +75,8 @@ type partial struct {
 
 // newPartial returns the sum of this member alone. It uses Out and working memory.
 func newPartial(s *coll.Schedule, a *coll.Args) partial {
-	p := partial{s: s, n: a.Size, position: a.Input(), isWritable: a.InPlace}
-	if !a.InPlace {
+	p := partial{s: s, n: a.Size, position: a.Input(), isWritable: a.IsInPlace}
+	if !a.IsInPlace {
 		p.spare.Slot = coll.Out
 	}
 	return p
@@ -141,7 +141,7 @@ func allreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	if m.Rank < 2*pairs && m.Rank%2 == 0 {
 		// The neighbor also acts for this member.
 		s.Send(a.Input(), a.Size, m.Rank+1)
-		if a.InPlace {
+		if a.IsInPlace {
 			s.Wait()
 		}
 		s.Recv(out, a.Size, m.Rank+1)
@@ -226,7 +226,7 @@ func reduceScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.SendBlock(m.Rank)
 	out := coll.Ref{Slot: coll.Out}
 	low := out
-	if a.InPlace { // Out contains other blocks.
+	if a.IsInPlace { // Out contains other blocks.
 		low = s.NewTemp(size)
 	}
 	s.Copy(low, mine, size)

@@ -30,13 +30,13 @@ func runShuffled(random *rand.Rand, members []*member, barrier bool) error {
 			return err
 		}
 		for rank := range members {
-			if barrier && w.notEntered > 0 && w.entered[rank] && w.runs[rank].Over() {
+			if barrier && w.notEntered > 0 && w.entered[rank] && w.runs[rank].IsComplete() {
 				return fmt.Errorf("rank %d leaves before %d others have entered", rank, w.notEntered)
 			}
 		}
 	}
 	for rank := range members {
-		if !w.runs[rank].Over() {
+		if !w.runs[rank].IsComplete() {
 			return fmt.Errorf("rank %d never ends", rank)
 		}
 	}
@@ -96,7 +96,7 @@ func (w *shuffler) nextEvents() []event {
 				continue
 			}
 			w.events = append(w.events, event{(*shuffler).enterMember, rank})
-		} else if _, ok := asked.Next(); ok {
+		} else if _, ok := asked.NextStep(); ok {
 			w.events = append(w.events, event{(*shuffler).startStep, rank})
 		}
 	}
@@ -109,8 +109,8 @@ func (w *shuffler) nextEvents() []event {
 		at := &w.pendingWork[i]
 		m := w.members[at.rank]
 		if s := &m.schedule.Steps[at.step]; s.Kind == coll.Own && !at.isDone {
-			m.Asleep = w.random.IntN(2) == 0
-			if at.isDone, at.err = m.instance.Try(s, &m.Call); !at.isDone && at.err == nil {
+			m.IsWaiterAsleep = w.random.IntN(2) == 0
+			if at.isDone, at.err = m.instance.PollStep(s, &m.Call); !at.isDone && at.err == nil {
 				continue // Without another event, this is a deadlock.
 			}
 		}
@@ -131,7 +131,7 @@ func (w *shuffler) enterMember(rank int) error {
 // startStep starts the next step of a member.
 func (w *shuffler) startStep(rank int) error {
 	m, run := w.members[rank], &w.runs[rank]
-	i, _ := run.Next()
+	i, _ := run.NextStep()
 	step := &m.schedule.Steps[i]
 	peer, n := int(step.Peer), len(w.members)
 	if step.Kind <= coll.Recv && (peer < 0 || peer >= n || peer == rank) {
@@ -142,7 +142,7 @@ func (w *shuffler) startStep(rank int) error {
 		f := inFlight{step: i}
 		if w.random.IntN(2) == 0 {
 			f.data = append([]byte{}, m.At(step.Buf, step.N)...)
-			run.Done(i)
+			run.Complete(i)
 		}
 		p := &w.pairs[rank*n+peer]
 		p.sends = append(p.sends, f)
@@ -176,7 +176,7 @@ func (w *shuffler) completeWork(i int) error {
 			m.Apply(to, from)
 		}
 	}
-	w.runs[at.rank].Done(at.step)
+	w.runs[at.rank].Complete(at.step)
 	return nil
 }
 
@@ -190,14 +190,14 @@ func (w *shuffler) deliver(i int) error {
 	if data == nil {
 		step := &from.schedule.Steps[send.step]
 		data = from.At(step.Buf, step.N)
-		defer w.runs[i/n].Done(send.step)
+		defer w.runs[i/n].Complete(send.step)
 	}
 	step := &to.schedule.Steps[recv.step]
-	if err := step.Whole(len(data), nil); err != nil {
+	if err := step.CheckLength(len(data), nil); err != nil {
 		return err
 	}
 	copy(to.At(step.Buf, step.N), data)
-	w.runs[i%n].Done(recv.step)
+	w.runs[i%n].Complete(recv.step)
 	return nil
 }
 

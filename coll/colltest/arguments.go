@@ -104,14 +104,14 @@ func writeBlocks(at []int, total int, block func(rank int) []byte) []byte {
 func (c call) member(rank int) *member {
 	m := &member{Member: coll.Member{Rank: rank, Size: c.size}, Call: coll.Call{Reducer: c.elem.reducer()}}
 	a := &m.args
-	a.Root, a.Elem, a.Ordered, a.Quick = c.root, c.elem.size, !c.elem.commutative, m.Quick
+	a.Root, a.ElemSize, a.IsOrdered, a.IsQuick = c.root, c.elem.size, !c.elem.commutative, m.IsQuick
 	a.Size = c.count * c.elem.size
-	a.Own = a.Size
-	a.InPlace = c.inPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
+	a.OwnSize = a.Size
+	a.IsInPlace = c.inPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
 	var in, out []byte
 	switch c.op {
 	case coll.Barrier:
-		a.Size, a.Own = 0, 0
+		a.Size, a.OwnSize = 0, 0
 	case coll.Bcast:
 		out = c.elem.fill(c.count, rank)
 		m.wantOut = c.elem.fill(c.count, c.root)
@@ -126,7 +126,7 @@ func (c call) member(rank int) *member {
 		}
 		if c.op != coll.Reduce || rank == c.root {
 			out = slices.Repeat([]byte{0xEE}, a.Size)
-			if a.InPlace {
+			if a.IsInPlace {
 				out = in
 			}
 			if m.wantOut = bytes.Clone(out); upTo > 0 {
@@ -136,7 +136,7 @@ func (c call) member(rank int) *member {
 	default:
 		in, out = c.blocks(m)
 	}
-	if a.InPlace {
+	if a.IsInPlace {
 		out, in = bytes.Clone(out), nil
 	}
 	m.Buffers = coll.Buffers{In: in, Out: out}
@@ -191,18 +191,18 @@ func (c call) blocks(m *member) (in, out []byte) {
 	var sendAt, recvAt []int
 	if gives {
 		v.SendCounts, sendAt, total = c.layout(func(other int) int { return c.elementCount(rank, other) })
-		v.SendAt = sendAt
+		v.SendOffsets = sendAt
 		in = writeBlocks(sendAt, total, func(other int) []byte { return c.block(rank, other) })
 		if c.op == coll.ReduceScatter {
 			a.Size = total
 		}
 	} else {
 		in = c.block(rank, 0)
-		a.Own = len(in)
+		a.OwnSize = len(in)
 	}
 	if gets {
 		v.RecvCounts, recvAt, total = c.layout(func(other int) int { return c.elementCount(other, rank) })
-		v.RecvAt = recvAt
+		v.RecvOffsets = recvAt
 		out = writeBlocks(recvAt, total, func(other int) []byte { return slices.Repeat([]byte{0xEE}, v.RecvCounts[other]) })
 		from := func(other int) []byte {
 			if c.op < coll.Alltoall {
@@ -221,11 +221,11 @@ func (c call) blocks(m *member) (in, out []byte) {
 	case coll.ReduceScatter, coll.ReduceScatterBlock:
 		m.wantOut = c.elem.reduceAll(c.size, func(r int) []byte { return c.block(r, rank) })
 		out = slices.Repeat([]byte{0xEE}, len(m.wantOut))
-		a.Own = len(out)
+		a.OwnSize = len(out)
 	case coll.Scatter, coll.Scatterv:
 		m.wantOut = c.block(c.root, rank)
 		out = slices.Repeat([]byte{0xEE}, len(m.wantOut))
-		a.Own = len(out)
+		a.OwnSize = len(out)
 		if rank != c.root {
 			in = nil
 		}
@@ -233,7 +233,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 	if c.op == coll.Gatherv || c.op == coll.Scatterv || c.op == coll.Alltoallv {
 		a.Size = 0
 	}
-	if a.InPlace {
+	if a.IsInPlace {
 		switch {
 		case !gets: // The result replaces the input, if there is one.
 			out = in
@@ -246,7 +246,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 			for other := range c.size {
 				copy(out[recvAt[other]:], c.block(rank, other))
 			}
-			v.SendCounts, v.SendAt = nil, nil
+			v.SendCounts, v.SendOffsets = nil, nil
 		}
 	}
 	if differ {

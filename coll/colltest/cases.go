@@ -73,7 +73,7 @@ type checker struct {
 func (k *checker) openInstances(shape coll.Shape) []coll.Instance {
 	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
 	nodes := nodes(shape)
-	offered := coll.Offered{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.open}}
+	offered := coll.ComponentOffer{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.open}}
 	for rank := range all {
 		var err error
 		if all[rank], err = offered.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes[rank]}); err != nil {
@@ -93,7 +93,7 @@ func (k *checker) openInstances(shape coll.Shape) []coll.Instance {
 		k.Check(x.Join(near))
 	}
 	for _, x := range all {
-		x.Agreed()
+		x.Activate()
 	}
 	return all
 }
@@ -128,7 +128,7 @@ func shapes(size int) []coll.Shape {
 func (k *checker) ignoresProcs(o *coll.Offer, shape coll.Shape) bool {
 	shape.Procs = nil
 	plain := k.component.Query(k.params, shape)
-	return o != nil && plain != nil && o.Open == nil && plain.Open == nil && o.Terms() == plain.Terms()
+	return o != nil && plain != nil && o.Open == nil && plain.Open == nil && o.Checksum() == plain.Checksum()
 }
 
 // query returns the algorithms for an operation.
@@ -229,7 +229,7 @@ func (k *checker) newMembers(c call, a *coll.Algorithm) []*member {
 	k.operationCount++
 	for rank := range all {
 		all[rank] = c.member(rank)
-		if all[rank].Turn = k.operationCount; k.instances != nil {
+		if all[rank].Sequence = k.operationCount; k.instances != nil {
 			all[rank].instance = k.instances[rank]
 			all[rank].Shared = k.instances[rank].Memory()
 		}
@@ -278,7 +278,7 @@ func (k *checker) checkInline(op coll.Operation) {
 			for _, synchronous := range []bool{false, true} {
 				w := NewWorld(size, Options{Synchronous: synchronous})
 				errs, _ := k.runInline(w, c, a)
-				if err := errors.Join(append(errs, w.Left())...); err != nil {
+				if err := errors.Join(append(errs, w.CheckIdle())...); err != nil {
 					k.Fatalf("%s: %v, synchronous %v: %w", a.Name, c, synchronous, err)
 				}
 			}

@@ -69,7 +69,7 @@ func TestKit_BrokenComponents_Fail(t *testing.T) {
 		"message without a receive":      {op: coll.Bcast, spoil: func(s *coll.Schedule, m coll.Member, _ *coll.Args) { s.Send(coll.Ref{}, 0, m.Plus(1)) }},
 		"block at the offset of another": {op: coll.Gatherv, spoil: func(s *coll.Schedule, _ coll.Member, _ *coll.Args) { first(s, coll.Recv).Buf.At = 0 }},
 		"input that is overwritten": {op: coll.Alltoall, spoil: func(s *coll.Schedule, _ coll.Member, a *coll.Args) {
-			if s.Wait(); !a.InPlace {
+			if s.Wait(); !a.IsInPlace {
 				s.Copy(coll.Ref{Slot: coll.In}, coll.Ref{Slot: coll.Out}, a.Size)
 			}
 		}},
@@ -86,7 +86,7 @@ func (b broken) with(c coll.Component) broken { b.Component = c; return b }
 func TestKit_Instances_AreOpenedAndClosed(t *testing.T) {
 	var h colltest.Heap
 	colltest.Cases(h.Component()).Run(t)
-	if opened, left := h.Left(); opened == 0 || left != 0 {
+	if opened, left := h.OpenInstances(); opened == 0 || left != 0 {
 		t.Errorf("%d of %d instances are open", left, opened)
 	}
 }

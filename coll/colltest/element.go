@@ -70,7 +70,7 @@ func word(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i*8:]) }
 func (e element) fill(count, rank int) []byte { return fill(count*e.size, rank) }
 
 func (e element) reducer() coll.Reducer {
-	return coll.Reducer{Apply: e.apply, Quick: e.size == 8}
+	return coll.Reducer{Apply: e.apply, IsQuick: e.size == 8}
 }
 
 func (e element) apply(inout, in []byte) {

@@ -85,7 +85,7 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 			}},
 			{Op: coll.Allgather, Name: "memory", Plan: func(s *coll.Schedule, m coll.Member, a *coll.Args) {
 				mine, size := a.RecvBlock(m.Rank)
-				if !a.InPlace {
+				if !a.IsInPlace {
 					mine = a.Input()
 				}
 				addOwn(s, stageBegin)
@@ -105,7 +105,7 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 }
 
 // Left returns the number of opened instances, and of those that are not closed.
-func (h *Heap) Left() (opened, left int) {
+func (h *Heap) OpenInstances() (opened, left int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.openedCount, h.openedCount - h.closedCount
@@ -164,12 +164,12 @@ func (x *heapInstance) Join(cards [][]byte) error {
 	return nil
 }
 
-func (x *heapInstance) Agreed() {}
+func (x *heapInstance) Activate() {}
 
 func (x *heapInstance) Memory() []byte { return x.segment.memory }
 
-func (x *heapInstance) Try(s *coll.Step, call *coll.Call) (bool, error) {
-	a, op := x.segment, call.Turn
+func (x *heapInstance) PollStep(s *coll.Step, call *coll.Call) (bool, error) {
+	a, op := x.segment, call.Sequence
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer func() {

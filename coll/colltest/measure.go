@@ -11,7 +11,7 @@ import (
 )
 
 // Sum64 is the sum of int64 by vector instructions, as in package mpi.
-var Sum64 = coll.Reducer{Quick: true, Name: "sum", Apply: sum64}
+var Sum64 = coll.Reducer{IsQuick: true, Name: "sum", Apply: sum64}
 
 var kernel = simd.Of[int64](simd.Sum)
 
@@ -35,7 +35,7 @@ func Measure(ctx context.Context, c coll.Component, n int, op coll.Operation, si
 		return 0, err
 	}
 	defer team.Close()
-	args := coll.Args{Size: size, Own: size, Elem: 8, Quick: true}
+	args := coll.Args{Size: size, OwnSize: size, ElemSize: 8, IsQuick: true}
 	fastest = time.Hour
 	err = team.Run(func(r *Rank) error {
 		s, err := team.Plan(r, op, args)
@@ -46,7 +46,7 @@ func Measure(ctx context.Context, c coll.Component, n int, op coll.Operation, si
 		for range max(count/batch, 2) {
 			start := time.Now()
 			for range batch {
-				if err := r.Carry(ctx, s, b, Sum64); err != nil {
+				if err := r.Execute(ctx, s, b, Sum64); err != nil {
 					return err
 				}
 			}

@@ -21,7 +21,7 @@ func nodes(shape coll.Shape) []coll.Node {
 		if all[rank] != nil {
 			continue
 		}
-		mates := shape.Mates(shape.Node(rank))
+		mates := shape.NodeMates(shape.Node(rank))
 		node := heap.New(mates, func(rank int) progress.RemoteBell { return bells[rank] })
 		for _, mate := range mates {
 			all[mate] = node.Seat(mate)

@@ -18,15 +18,15 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 		if _, err := fmt.Sscan(line, &op, &name, &size); err != nil {
 			return nil, fmt.Errorf("%s: %w", line, err)
 		}
-		args := coll.Args{Elem: 8, Size: 8}
+		args := coll.Args{ElemSize: 8, Size: 8}
 		shape := coll.Shape{Size: size}
 		var sizes []int
 		for _, word := range strings.Fields(line)[3:] {
 			switch {
 			case word == "ordered":
-				args.Ordered = true
+				args.IsOrdered = true
 			case word == "in-place":
-				args.InPlace = true
+				args.IsInPlace = true
 			case strings.HasPrefix(word, "root="):
 				if _, err := fmt.Sscanf(word, "root=%d", &args.Root); err != nil {
 					return nil, fmt.Errorf("%s: %w", line, err)
@@ -71,7 +71,7 @@ func Script(c coll.Component, params any) func(line string) ([]string, error) {
 }
 
 func planLines(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines []string, err error) {
-	args.Own = args.Size
+	args.OwnSize = args.Size
 	if len(sizes) > 1 {
 		if len(sizes) != size {
 			return nil, fmt.Errorf("%d sizes for %d members", len(sizes), size)
@@ -81,11 +81,11 @@ func planLines(a *coll.Algorithm, size int, args coll.Args, sizes []int) (lines 
 			at[rank] = end
 			end += n
 		}
-		args.Vectors = &coll.Vectors{SendCounts: sizes, SendAt: at, RecvCounts: sizes, RecvAt: at}
+		args.Vectors = &coll.Vectors{SendCounts: sizes, SendOffsets: at, RecvCounts: sizes, RecvOffsets: at}
 	}
 	for rank := range size {
 		if args.Vectors != nil {
-			args.Own = sizes[rank]
+			args.OwnSize = sizes[rank]
 		}
 		var s coll.Schedule
 		a.Plan(&s, coll.Member{Rank: rank, Size: size}, &args)

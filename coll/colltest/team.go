@@ -18,14 +18,14 @@ import (
 type Team struct {
 	process *progress.Engine
 	ranks   []*Rank
-	offer   coll.Offered
+	offer   coll.ComponentOffer
 }
 
 // NewTeam returns a communicator of n ranks that uses the offer of a component. Call Close after
 // use.
 func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
 	shape := coll.Shape{Size: n, Procs: coll.OnOneNode(n)}
-	t := &Team{process: progress.New(opt), offer: coll.Offered{Component: c.Info().Name, Offer: c.Query(params, shape)}}
+	t := &Team{process: progress.New(opt), offer: coll.ComponentOffer{Component: c.Info().Name, Offer: c.Query(params, shape)}}
 	if t.offer.Offer == nil || t.offer.Open == nil {
 		t.process.Close()
 		return nil, fmt.Errorf("the component offers no instances for %v ranks of a process", n)
@@ -58,7 +58,7 @@ func (t *Team) open(node *heap.Node) error {
 		}
 	}
 	for _, r := range t.ranks {
-		r.instance.Agreed()
+		r.instance.Activate()
 	}
 	if n := node.Len(); n != 0 {
 		return fmt.Errorf("%d segments or values are still registered after Agreed", n)
@@ -133,13 +133,13 @@ type wait struct {
 }
 
 // Carry executes a schedule with the memory and the reduction of a call.
-func (r *Rank) Carry(ctx context.Context, s *coll.Schedule, b coll.Buffers, reducer coll.Reducer) error {
+func (r *Rank) Execute(ctx context.Context, s *coll.Schedule, b coll.Buffers, reducer coll.Reducer) error {
 	r.sequence++
 	if len(r.call.Temp) < s.Temp {
 		r.call.Temp = make([]byte, s.Temp)
 	}
 	b.Temp, b.Shared = r.call.Temp, r.instance.Memory()
-	r.call.Turn, r.call.Buffers, r.call.Reducer = r.sequence, b, reducer
+	r.call.Sequence, r.call.Buffers, r.call.Reducer = r.sequence, b, reducer
 	return s.Inline(ctx, r, &r.call.Buffers, &r.call.Reducer)
 }
 
@@ -147,7 +147,7 @@ func (r *Rank) Carry(ctx context.Context, s *coll.Schedule, b coll.Buffers, redu
 func (r *Rank) IsParked() bool { return r.word.HasParked() && !r.word.Polled() }
 
 // Tries returns the number of polls of pending steps.
-func (r *Rank) Tries() int {
+func (r *Rank) PollCount() int {
 	r.engine.Lock()
 	defer r.engine.Unlock()
 	return r.tries
@@ -157,9 +157,9 @@ func (r *Rank) Tries() int {
 func (r *Rank) Poll() (n int) {
 	for i := 0; i < len(r.waits); {
 		w := r.waits[i]
-		w.call.Asleep = r.engine.Bell().Armed()
+		w.call.IsWaiterAsleep = r.engine.Bell().Armed()
 		r.tries++
-		done, err := r.instance.Try(w.step, w.call)
+		done, err := r.instance.PollStep(w.step, w.call)
 		if !done && err == nil {
 			i++
 			continue
@@ -176,8 +176,8 @@ func (r *Rank) Poll() (n int) {
 func (r *Rank) Own(ctx context.Context, steps []coll.Step) error {
 	defer r.engine.Flush()
 	for i := range steps {
-		r.call.Asleep = false
-		done, err := r.instance.Try(&steps[i], &r.call)
+		r.call.IsWaiterAsleep = false
+		done, err := r.instance.PollStep(&steps[i], &r.call)
 		if !done && err == nil {
 			err = r.wait(ctx, &steps[i])
 		}
@@ -193,7 +193,7 @@ func (r *Rank) wait(ctx context.Context, s *coll.Step) error {
 	defer r.engine.Release()
 	for polls := r.engine.PollBudget(); polls > 0; polls-- {
 		cpu.Pause()
-		if done, err := r.instance.Try(s, &r.call); done || err != nil {
+		if done, err := r.instance.PollStep(s, &r.call); done || err != nil {
 			return err
 		}
 	}

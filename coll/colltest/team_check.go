@@ -52,10 +52,10 @@ func (t *Team) checkOne(ctx context.Context, r *Rank, op coll.Operation, root, t
 		}
 		want = func(i int) uint64 { return uint64(root + turn + i) }
 	}
-	args := coll.Args{Root: root, Size: size, Own: size, Elem: 8, Quick: true}
+	args := coll.Args{Root: root, Size: size, OwnSize: size, ElemSize: 8, IsQuick: true}
 	s, err := t.Plan(r, op, args)
 	if err == nil {
-		err = r.Carry(ctx, s, b, Sum64)
+		err = r.Execute(ctx, s, b, Sum64)
 	}
 	for i := 0; i < len(out) && err == nil; i += 8 {
 		if got := binary.LittleEndian.Uint64(out[i:]); got != want(i) {

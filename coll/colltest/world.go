@@ -72,7 +72,7 @@ func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) er
 }
 
 // Left returns an error for pending operations and unreceived messages.
-func (w *World) Left() error {
+func (w *World) CheckIdle() error {
 	for r, p := range w.peers {
 		if n := len(p.pending); n != 0 {
 			return fmt.Errorf("rank %d has %d pending messages", r, n)
@@ -214,7 +214,7 @@ func (p *Peer) Own(ctx context.Context, steps []coll.Step) error {
 			return err
 		}
 		for {
-			done, err := p.instance.Try(&steps[i], p.call)
+			done, err := p.instance.PollStep(&steps[i], p.call)
 			if err != nil {
 				return err
 			}

@@ -84,7 +84,7 @@ func (x *Sum) take(rank int, below, swap bool) {
 // leader with number top. The order is kept if leaders count from 0. For an operation that
 // does not commute the tree ends there, and its leader sends the result to the root.
 func (g Group) Reduce(x *Sum, m coll.Member, a *coll.Args, top int) {
-	if a.Ordered {
+	if a.IsOrdered {
 		top = 0
 	}
 	self := g.relative(top)

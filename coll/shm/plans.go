@@ -38,10 +38,10 @@ func (p node) allgather(s *coll.Schedule, m coll.Member, a *coll.Args) {
 func (p node) exchangeBlocks(s *coll.Schedule, m coll.Member, a *coll.Args, op coll.Operation, root int, isReceiver, isSole bool) {
 	w := p.Begin(s, m, op, root, a.Size)
 	own := a.Input()
-	if a.InPlace {
+	if a.IsInPlace {
 		own = out.Plus(m.Rank * a.Size)
 	}
-	p.Gather(w, a.Size, own, isReceiver, a.InPlace, isSole, out)
+	p.Gather(w, a.Size, own, isReceiver, a.IsInPlace, isSole, out)
 	w.End()
 }
 
@@ -65,7 +65,7 @@ func (p node) alltoall(s *coll.Schedule, m coll.Member, a *coll.Args) {
 			}
 			w.PostFilled(n * m.Size)
 		}
-		if mine := m.Rank*a.Size + at; !a.InPlace {
+		if mine := m.Rank*a.Size + at; !a.IsInPlace {
 			w.Copy(out.Plus(mine), a.Input().Plus(mine), n)
 			w.Wait()
 		}
@@ -123,11 +123,11 @@ func (p node) reduceScatterAllreduce(s *coll.Schedule, m coll.Member, a *coll.Ar
 		return
 	}
 	w := p.Begin(s, m, coll.Allreduce, 0, a.Size)
-	temp := w.NewOperand(a, (min(unit, a.Size)/a.Elem+m.Size-1)/m.Size*a.Elem)
+	temp := w.NewOperand(a, (min(unit, a.Size)/a.ElemSize+m.Size-1)/m.Size*a.ElemSize)
 	area.ForEachChunk(a.Size, unit, func(at, n int) {
 		in := a.Input().Plus(at)
 		w.Post(in, n)
-		from, size := share(m.Rank, m.Size, n, a.Elem)
+		from, size := share(m.Rank, m.Size, n, a.ElemSize)
 		mine := out.Plus(at + from)
 		if size > 0 {
 			w.CombineRange(0, a, in, 0, m.Size-1, from, mine, size, temp)
@@ -135,7 +135,7 @@ func (p node) reduceScatterAllreduce(s *coll.Schedule, m coll.Member, a *coll.Ar
 		w.Post(mine, size)
 		for k := 1; k < m.Size; k++ {
 			rank := m.Plus(-k)
-			if from, size := share(rank, m.Size, n, a.Elem); size > 0 {
+			if from, size := share(rank, m.Size, n, a.ElemSize); size > 0 {
 				w.Fetch(rank, 0, out.Plus(at+from), size)
 			}
 		}
@@ -148,7 +148,7 @@ func (p node) reduceScatterAllreduce(s *coll.Schedule, m coll.Member, a *coll.Ar
 func (p node) allreduceOfTwo(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	unit, peer := p.Unit(a), 1-m.Rank
 	w := p.Begin(s, m, coll.Allreduce, 0, a.Size)
-	isQuick := a.Quick && (m.Rank == 1 || !a.Ordered)
+	isQuick := a.IsQuick && (m.Rank == 1 || !a.IsOrdered)
 	var temp coll.Ref
 	if !isQuick {
 		temp = w.NewTemp(min(unit, a.Size))
@@ -160,8 +160,8 @@ func (p node) allreduceOfTwo(s *coll.Schedule, m coll.Member, a *coll.Args) {
 				if at == 0 && n > 2*unit {
 					back = 1
 				}
-				from, size := share(m.Rank, 2, bytes, a.Elem)
-				other, rest := share(peer, 2, bytes, a.Elem)
+				from, size := share(m.Rank, 2, bytes, a.ElemSize)
+				other, rest := share(peer, 2, bytes, a.ElemSize)
 				f(back, base+at+from, size, base+at+other, rest)
 			})
 		}

@@ -105,7 +105,7 @@ func (x *Instance) Join(cards [][]byte) error {
 }
 
 // Agreed implements coll.Instance.
-func (x *Instance) Agreed() { x.endSharing() }
+func (x *Instance) Activate() { x.endSharing() }
 
 func (x *Instance) endSharing() {
 	if x.endShare != nil {

@@ -25,7 +25,7 @@ type pendingPart struct {
 // advance starts and polls steps of a nonblocking operation as package mpi does.
 func (p *pendingPart) advance() error {
 	for {
-		i, ok := p.run.Next()
+		i, ok := p.run.NextStep()
 		if !ok {
 			break
 		}
@@ -36,13 +36,13 @@ func (p *pendingPart) advance() error {
 		s := &p.s.Steps[i]
 		if s.Kind == coll.Work {
 			p.x.(coll.Worker).Work(s, &p.call)
-		} else if done, err := p.x.Try(s, &p.call); err != nil {
+		} else if done, err := p.x.PollStep(s, &p.call); err != nil {
 			return err
 		} else if !done {
 			continue
 		}
 		p.open = append(p.open[:k], p.open[k+1:]...)
-		p.run.Done(i)
+		p.run.Complete(i)
 		k--
 	}
 	return nil
@@ -71,7 +71,7 @@ func openAll(t *testing.T, n int) (*coll.Offer, []coll.Instance) {
 		t.Cleanup(x.Close)
 	}
 	for _, x := range all {
-		x.Agreed()
+		x.Activate()
 	}
 	return o, all
 }
@@ -88,9 +88,9 @@ func TestOperations_SeveralUnderWay_DoNotMix(t *testing.T) {
 				for turn := range operations {
 					a := &o.Algorithms[turn%len(o.Algorithms)]
 					size := []int{8, 800}[turn/2%2]
-					args := coll.Args{Root: turn % n, Size: size, Own: size, Elem: 8, Quick: true}
+					args := coll.Args{Root: turn % n, Size: size, OwnSize: size, ElemSize: 8, IsQuick: true}
 					p := &pendingPart{x: x}
-					p.call = coll.Call{Turn: uint32(seed)*operations + uint32(turn), Reducer: sum,
+					p.call = coll.Call{Sequence: uint32(seed)*operations + uint32(turn), Reducer: sum,
 						Buffers: coll.Buffers{In: make([]byte, size), Out: make([]byte, size)}}
 					binary.LittleEndian.PutUint64(p.call.In, uint64(1000*turn+rank))
 					switch {
@@ -124,7 +124,7 @@ func finish(random *rand.Rand, parts []*pendingPart) error {
 			if err := parts[i].advance(); err != nil {
 				return err
 			}
-			if !parts[i].run.Over() {
+			if !parts[i].run.IsComplete() {
 				left++
 			}
 		}

@@ -34,11 +34,11 @@ const (
 
 // Try implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
 // rarely more. A poll costs a load.
-func (x *Instance) Try(s *coll.Step, c *coll.Call) (done bool, err error) {
-	if n := len(x.queue); n == 0 || int32(c.Turn-x.queue[n-1].sequence) > 0 { // The step may be polled again.
+func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
+	if n := len(x.queue); n == 0 || int32(c.Sequence-x.queue[n-1].sequence) > 0 { // The step may be polled again.
 		x.queue = append(x.queue, newPendingOp(s, c))
 	}
-	if x.queue[0].sequence != c.Turn {
+	if x.queue[0].sequence != c.Sequence {
 		return false, nil
 	}
 	if done, err := x.executeStep(s, c); !done {
@@ -61,7 +61,7 @@ func newPendingOp(s *coll.Step, c *coll.Call) pendingOp {
 	if s.Do&actions == awaitPost {
 		code = s.From.At
 	}
-	return pendingOp{c.Turn, uint32(code), uint64(s.N)}
+	return pendingOp{c.Sequence, uint32(code), uint64(s.N)}
 }
 
 // waitError returns the error of a wait that cannot end.
@@ -125,7 +125,7 @@ func (x *Instance) isComplete(c *coll.Call) bool {
 	for seat := range x.team.ranks {
 		l := &x.team.posts[slotOf(seat, x.phase)]
 		for !hasReached(atomic.LoadUint32(&l.phase), x.phase) {
-			if !c.Asleep || !x.team.listForPost(x.localRank, seat) {
+			if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, seat) {
 				return false
 			}
 		}
@@ -138,7 +138,7 @@ func (x *Instance) isComplete(c *coll.Call) bool {
 // there.
 func (x *Instance) hasGateReached(gate int, c *coll.Call) bool {
 	for !hasReached(x.team.gate(gate).word.Load(), x.phase) {
-		if !c.Asleep || !x.team.listSleeper(x.localRank, gate) {
+		if !c.IsWaiterAsleep || !x.team.listSleeper(x.localRank, gate) {
 			return false
 		}
 	}
@@ -259,7 +259,7 @@ func (x *Instance) hasPosted(seat int, round uint32, ready uint64, c *coll.Call)
 				return true, nil
 			}
 		}
-		if !c.Asleep || !x.team.listForPost(x.localRank, seat) {
+		if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, seat) {
 			return false, nil
 		}
 	}
@@ -271,7 +271,7 @@ func (x *Instance) failDifferent(seat int, l *post) error {
 }
 
 // Awaits implements coll.Awaiter.
-func (x *Instance) Awaits(s *coll.Step) int {
+func (x *Instance) AwaitedRank(s *coll.Step) int {
 	t := x.team
 	if s.Do&actions == awaitPost {
 		return t.ranks[s.Peer]

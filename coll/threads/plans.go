@@ -183,13 +183,13 @@ func (w steps) combine(a *coll.Args, to coll.Ref, wants bool) {
 	if !wants {
 		to = nothing
 	}
-	temp := w.NewTemp(min(a.Size, w.layout.unit(a.Elem, w.layout.chunk)))
+	temp := w.NewTemp(min(a.Size, w.layout.unit(a.ElemSize, w.layout.chunk)))
 	operand := a.Input().Slot
 	if to.Slot == coll.Temp {
 		operand = coll.In // Do not accumulate the result in an operand.
 	}
 	fold := func(what uint8) {
-		w.Work(what, a.Elem, a.Size*w.layout.Len(), temp, coll.Ref{Slot: operand, At: a.Size})
+		w.Work(what, a.ElemSize, a.Size*w.layout.Len(), temp, coll.Ref{Slot: operand, At: a.Size})
 		w.Wait()
 	}
 	switch {

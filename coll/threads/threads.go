@@ -48,7 +48,7 @@ func (component) Probe(context.Context, any) framework.Verdict { return framewor
 
 // Query implements coll.Component.
 func (component) Query(p any, shape coll.Shape) *coll.Offer {
-	if !shape.SharesProcs() {
+	if !shape.HasSharedProcs() {
 		return nil
 	}
 	par := p.(*params)

@@ -20,12 +20,12 @@ import (
 
 // execute plans and executes an operation.
 func execute(ctx context.Context, team *colltest.Team, r *colltest.Rank, op coll.Operation, args coll.Args, b coll.Buffers, f coll.Reducer) error {
-	args.Own = args.Size
+	args.OwnSize = args.Size
 	s, err := team.Plan(r, op, args)
 	if err != nil {
 		return err
 	}
-	return r.Carry(ctx, s, b, f)
+	return r.Execute(ctx, s, b, f)
 }
 
 // The user operation of rank 1 reads the slice of rank 0, whose context ends.
@@ -38,7 +38,7 @@ func TestWithdraw_AnotherRankCombines_WaitsForIt(t *testing.T) {
 	var returned, isEarly atomic.Bool
 	err := team.Run(func(r *colltest.Rank) error {
 		b := coll.Buffers{In: make([]byte, size), Out: make([]byte, size)}
-		args := coll.Args{Size: size, Elem: 8}
+		args := coll.Args{Size: size, ElemSize: 8}
 		if r.Rank == 0 {
 			done := sync.OnceFunc(func() { close(isDone) })
 			own := coll.Reducer{Apply: func(inout, in []byte) { sum.Apply(inout, in); done() }}
@@ -88,7 +88,7 @@ func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(n)))
 			leaver, after := random.IntN(n), random.IntN(2*size/8)
 			var combined atomic.Int64
-			f := coll.Reducer{Quick: true, Apply: func(inout, in []byte) {
+			f := coll.Reducer{IsQuick: true, Apply: func(inout, in []byte) {
 				if sum.Apply(inout, in); combined.Add(int64(len(in)/8)) > int64(after) {
 					cancel()
 				}
@@ -111,7 +111,7 @@ func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 					if op == coll.Bcast {
 						b.In = nil
 					}
-					err := execute(all, team, r, op, coll.Args{Size: size, Elem: 8, Quick: true}, b, f)
+					err := execute(all, team, r, op, coll.Args{Size: size, ElemSize: 8, IsQuick: true}, b, f)
 					if want := slices.Repeat([]byte{byte(n), 0, 0, 0, 0, 0, 0, 0}, size/8); err == nil && op == coll.Allreduce && !bytes.Equal(out, want) {
 						t.Errorf("rank %d of %d, seed %d: a wrong result without an error", r.Rank, n, seed)
 					}
@@ -135,7 +135,7 @@ func TestArguments_Differ_AllRanksGetTheError(t *testing.T) {
 			err := team.Run(func(r *colltest.Rank) error {
 				op, args := coll.Barrier, coll.Args{}
 				if r.Rank == odd {
-					op, args = coll.Allreduce, coll.Args{Size: 64, Elem: 8, Quick: true}
+					op, args = coll.Allreduce, coll.Args{Size: 64, ElemSize: 8, IsQuick: true}
 				}
 				err := execute(t.Context(), team, r, op, args, coll.Buffers{In: make([]byte, 64), Out: make([]byte, 64)}, sum)
 				if err == nil || !strings.Contains(err.Error(), "equal arguments") {
@@ -157,7 +157,7 @@ func TestPanic_InAnOperationOfTheProgram_LetsOthersWithdraw(t *testing.T) {
 	defer cancel()
 	err := team.Run(func(r *colltest.Rank) (err error) {
 		b := coll.Buffers{In: make([]byte, 4096), Out: make([]byte, 4096)}
-		args := coll.Args{Size: 4096, Elem: 8}
+		args := coll.Args{Size: 4096, ElemSize: 8}
 		if r.Rank == 1 {
 			defer func() {
 				if recover() == nil {
@@ -198,14 +198,14 @@ func TestCollectives_TenThousandRanksAreParked_WorkIsLinear(t *testing.T) {
 	before := 0
 	for op, args := range map[coll.Operation]coll.Args{
 		coll.Barrier:   {},
-		coll.Allreduce: {Size: 1024, Elem: 8, Quick: true},
-		coll.Reduce:    {Size: 8, Elem: 8, Quick: true},
+		coll.Allreduce: {Size: 1024, ElemSize: 8, IsQuick: true},
+		coll.Reduce:    {Size: 8, ElemSize: 8, IsQuick: true},
 		coll.Bcast:     {Size: 1024},
 	} {
 		carryRounds(op, args)
 		tries := -before
 		for rank := range n {
-			tries += team.Rank(rank).Tries()
+			tries += team.Rank(rank).PollCount()
 		}
 		if before += tries; tries > n*rounds*most {
 			t.Errorf("%d tries in polls for %d times %v of %d ranks, want at most %d for each rank and time", tries, rounds, op, n, most)

@@ -5,7 +5,7 @@ import "github.com/ferrympi/ferry/coll"
 // alltoallLinear exchanges with all members at once. Blocks may have different sizes. In place, a
 // received block must not overwrite an unsent one, so the exchange is pairwise.
 func alltoallLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	if a.InPlace {
+	if a.IsInPlace {
 		alltoallPairs(s, m, a)
 		return
 	}
@@ -26,7 +26,7 @@ func alltoallLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
 func alltoallPairs(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	room := 0
 	for rank := range m.Size {
-		if _, n := a.RecvBlock(rank); a.InPlace && rank != m.Rank {
+		if _, n := a.RecvBlock(rank); a.IsInPlace && rank != m.Rank {
 			room = max(room, n)
 		}
 	}
@@ -39,14 +39,14 @@ func alltoallPairs(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		in, nIn := a.RecvBlock(peer)
 		out, nOut := a.SendBlock(peer)
 		switch {
-		case a.InPlace && peer != m.Rank:
+		case a.IsInPlace && peer != m.Rank:
 			if room == 0 {
 				temp = in // The block is empty.
 			}
 			s.Exchange(in, nIn, peer, temp, nIn, peer)
 			s.Copy(in, temp, nIn)
 			s.Wait()
-		case a.InPlace:
+		case a.IsInPlace:
 		case peer == m.Rank:
 			s.Copy(in, out, nIn)
 		default:

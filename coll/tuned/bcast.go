@@ -56,7 +56,7 @@ func binomial(s *coll.Schedule, m coll.Member, root int) (parent int, children [
 	if me != 0 { // bit is the lowest one of me. The parent's rank is me without it.
 		parent = absolute(me-bit, root, m.Size)
 	}
-	children = s.Numbers(bits.Len(uint(bit)))[:0]
+	children = s.Scratch(bits.Len(uint(bit)))[:0]
 	for bit >>= 1; bit > 0; bit >>= 1 {
 		if me+bit < m.Size {
 			children = append(children, absolute(me+bit, root, m.Size))
@@ -75,7 +75,7 @@ func (p *params) bcastBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // bcastChain sends segments from each member to the next. Every member sends the block once, but
 // the first segment takes n-1 steps.
 func (p *params) bcastChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	parent, children := -1, s.Numbers(1)[:0]
+	parent, children := -1, s.Scratch(1)[:0]
 	me := relative(m.Rank, a.Root, m.Size)
 	if me > 0 {
 		parent = m.Plus(-1)

@@ -32,7 +32,7 @@ func gatherBinomial(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // around the last rank. It is received into working memory.
 func gatherAtRoot(s *coll.Schedule, m coll.Member, a *coll.Args, children []int) {
 	out := coll.Ref{Slot: coll.Out}
-	if !a.InPlace {
+	if !a.IsInPlace {
 		s.Copy(out.Plus(m.Rank*a.Size), a.Input(), a.Size)
 	}
 	var wrapped coll.Ref
@@ -62,7 +62,7 @@ func gatherAtRoot(s *coll.Schedule, m coll.Member, a *coll.Args, children []int)
 // exchange all their blocks, at the final positions.
 func allgatherDoubling(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
-	if !a.InPlace {
+	if !a.IsInPlace {
 		s.Copy(out.Plus(m.Rank*a.Size), a.Input(), a.Size)
 		s.Wait()
 	}
@@ -81,7 +81,7 @@ const linearWindow = 32
 func allgatherLinear(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	mine, size := a.RecvBlock(m.Rank)
 	from := mine
-	if !a.InPlace {
+	if !a.IsInPlace {
 		from = a.Input()
 		s.Copy(mine, from, size)
 	}

@@ -45,7 +45,7 @@ func (h *halving) halve() {
 		lo, hi = h.sumRange(h.actor, bit)
 		mine, n := h.block.slice(h.operand, lo, hi)
 		sum, _ := h.block.slice(h.sum, lo, hi)
-		if below := peer < h.actor; mine != sum && !(below && h.a.Ordered) {
+		if below := peer < h.actor; mine != sum && !(below && h.a.IsOrdered) {
 			// The received operand becomes the sum without a copy.
 			s.Exchange(out, nOut, rank, sum, n, rank)
 			s.Combine(sum, mine, n)
@@ -56,7 +56,7 @@ func (h *halving) halve() {
 			s.Both(out, nOut, rank, temp, n, rank)
 			s.Copy(sum, mine, n)
 			s.Wait()
-			if below || !h.a.Ordered {
+			if below || !h.a.IsOrdered {
 				s.Combine(sum, temp, n)
 			} else {
 				s.Combine(temp, sum, n)
@@ -101,7 +101,7 @@ func (h *halving) foldPair(m coll.Member) (acts bool) {
 // newHalving returns the halving of a reduction whose sums are in sum.
 func newHalving(s *coll.Schedule, m coll.Member, a *coll.Args, sum coll.Ref) halving {
 	all := actorsOf(m.Size)
-	return halving{s: s, a: a, actors: all, block: divide(a.Size, a.Elem, all.count), sum: sum, operand: a.Input()}
+	return halving{s: s, a: a, actors: all, block: divide(a.Size, a.ElemSize, all.count), sum: sum, operand: a.Input()}
 }
 
 // allreduceHalving is Rabenseifner's allreduce. After halving, the same steps in reverse order
@@ -110,7 +110,7 @@ func allreduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	h := newHalving(s, m, a, out)
 	if !h.foldPair(m) {
-		if a.InPlace {
+		if a.IsInPlace {
 			s.Wait()
 		}
 		s.Recv(out, a.Size, m.Rank+1)
@@ -143,7 +143,7 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	h := newHalving(s, m, a, sum)
 	if !h.foldPair(m) {
 		if m.Rank == a.Root {
-			if a.InPlace {
+			if a.IsInPlace {
 				s.Wait()
 			}
 			s.Recv(out, a.Size, m.Rank+1)
@@ -175,8 +175,8 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 // ends with its own.
 func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	all := actorsOf(m.Size)
-	places := s.Numbers(all.count + 1) // Offsets of the fragments in bytes.
-	packed := s.Numbers(m.Size)        // Offsets of the ranks' blocks in bytes.
+	places := s.Scratch(all.count + 1) // Offsets of the fragments in bytes.
+	packed := s.Scratch(m.Size)        // Offsets of the ranks' blocks in bytes.
 	total := 0
 	for place := range all.count {
 		places[place] = total
@@ -196,10 +196,10 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}
 	if !acts {
 		s.Send(a.Input(), total, m.Rank+1)
-		if a.InPlace {
+		if a.IsInPlace {
 			s.Wait()
 		}
-		s.Recv(out, a.Own, m.Rank+1)
+		s.Recv(out, a.OwnSize, m.Rank+1)
 		return
 	}
 	sum := s.NewTemp(total)
@@ -224,7 +224,7 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		_, n := a.SendBlock(m.Rank - 1)
 		s.Send(sum.Plus(packed[m.Rank-1]), n, m.Rank-1)
 	}
-	s.Copy(out, sum.Plus(packed[m.Rank]), a.Own)
+	s.Copy(out, sum.Plus(packed[m.Rank]), a.OwnSize)
 }
 
 // reversed returns i, below the power of two n, with its bits in reverse order.

@@ -11,14 +11,14 @@ const reduceBuffers = 3
 // operation it ends at rank 0, which sends the result to the root.
 func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	top, out := a.Root, coll.Ref{Slot: coll.Out}
-	if a.Ordered {
+	if a.IsOrdered {
 		top = 0
 	}
 	if m.Size == 1 {
 		s.Copy(out, a.Input(), a.Size)
 		return
 	}
-	c := chain{s: s, a: a, block: segments(a.Size, a.Elem, int(p.ReduceSegment)), next: m.Plus(1), prev: m.Plus(-1)}
+	c := chain{s: s, a: a, block: segments(a.Size, a.ElemSize, int(p.ReduceSegment)), next: m.Plus(1), prev: m.Plus(-1)}
 	switch relative(m.Rank, top, m.Size) {
 	case m.Size - 1:
 		c.sendOperand()
@@ -86,7 +86,7 @@ func (c *chain) combineAndForward() {
 // directly to the result.
 func (c *chain) combineResult(out coll.Ref) {
 	s, a := c.s, c.a
-	if !a.InPlace {
+	if !a.IsInPlace {
 		for i := range c.block.parts {
 			at, n := c.block.slice(out, i, i+1)
 			s.Recv(at, n, c.next)
@@ -106,7 +106,7 @@ func (c *chain) combineResult(out coll.Ref) {
 		at, n := c.block.slice(out, i, i+1)
 		s.Recv(in, n, c.next) // The previous segment is combined at the same time.
 		s.Wait()
-		if a.Ordered {
+		if a.IsOrdered {
 			s.Combine(in, at, n)
 			s.Wait()
 			s.Copy(at, in, n)
@@ -121,18 +121,18 @@ func (c *chain) combineResult(out coll.Ref) {
 // block twice less two fragments, and only from and to its neighbors. Each sum starts at another
 // rank, so that an ordered operation uses halving instead.
 func ringAllreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
-	if a.Ordered || m.Size == 1 {
+	if a.IsOrdered || m.Size == 1 {
 		allreduceHalving(s, m, a)
 		return
 	}
 	out := coll.Ref{Slot: coll.Out}
-	block := divide(a.Size, a.Elem, m.Size)
+	block := divide(a.Size, a.ElemSize, m.Size)
 	piece := func(base coll.Ref, k int) (coll.Ref, int) {
 		k = relative(m.Rank, k%m.Size, m.Size)
 		return block.slice(base, k, k+1)
 	}
 	var temp coll.Ref
-	if a.InPlace {
+	if a.IsInPlace {
 		temp = s.NewTemp(block.largestPart())
 	}
 	send := a.Input()
@@ -141,11 +141,11 @@ func ringAllreduce(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		sum, n := piece(out, step+1)
 		own, _ := piece(a.Input(), step+1)
 		in := sum
-		if a.InPlace {
+		if a.IsInPlace {
 			in = temp
 		}
 		s.Exchange(from, nFrom, m.Plus(1), in, n, m.Plus(-1))
-		if a.InPlace {
+		if a.IsInPlace {
 			own = temp
 		}
 		s.Combine(sum, own, n)

@@ -47,7 +47,7 @@ func (j *Job) Begin(rank int, opt progress.Options) progress.Env {
 	}
 	opt.NodeProcs = len(nodeRanks)
 	return progress.Env{
-		Identity: bootstrap.Identity{Proc: proc, First: j.First, Size: j.size, Most: j.size, LocalRank: rank / len(j.nodeRanks), LocalSize: len(nodeRanks), Locals: nodeRanks},
+		Identity: bootstrap.Identity{Proc: proc, FirstRank: j.First, Size: j.size, MaxSize: j.size, LocalRank: rank / len(j.nodeRanks), LocalSize: len(nodeRanks), LocalRanks: nodeRanks},
 		Worlds:   framework.NewWorlds(j.Namespace),
 		Self:     framework.Life{ID: framework.MakeProcID(0, proc.Rank), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.incarnations))},
 		Node:     fmt.Sprintf("%s/%d", j.Namespace, rank%len(j.nodeRanks)),

@@ -10,7 +10,7 @@ import (
 )
 
 // Silent creates a library on a file system that does not respond, a FIFO without a writer.
-func Silent(t testing.TB) (path string) {
+func NewUnresponsive(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "silent.so")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -20,7 +20,7 @@ func Silent(t testing.TB) (path string) {
 }
 
 // Answer unblocks readers of a library of Silent. It has no effect on other files.
-func Answer(t testing.TB, path string) {
+func Unblock(t testing.TB, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().Type() != os.ModeNamedPipe {
@@ -34,7 +34,7 @@ func Answer(t testing.TB, path string) {
 }
 
 // Truncated copies the first half of a library to a file of its own.
-func Truncated(t testing.TB, library string) (path string) {
+func CopyTruncated(t testing.TB, library string) (path string) {
 	t.Helper()
 	data, err := os.ReadFile(library)
 	if err != nil {
@@ -47,12 +47,12 @@ func Truncated(t testing.TB, library string) (path string) {
 	return path
 }
 
-// FailsToLoad runs a test in child processes that print the error of loading a library, and checks
+// CheckLoadErrors runs a test in child processes that print the error of loading a library, and checks
 // the error. The environment variable LIBRARY has the path of the library, and the time limit is a
 // second.
-func FailsToLoad(t *testing.T, test, component, whole string) {
+func CheckLoadErrors(t *testing.T, test, component, whole string) {
 	t.Helper()
-	for path, reason := range map[string]string{Silent(t): " was not loaded within 1s: ", Truncated(t, whole): " is damaged: "} {
+	for path, reason := range map[string]string{NewUnresponsive(t): " was not loaded within 1s: ", CopyTruncated(t, whole): " is damaged: "} {
 		out, err := InChild(t, test, "LIBRARY="+path)
 		line, rest, _ := strings.Cut(out, "\n")
 		if err != nil || !strings.HasPrefix(line, component+": "+path+reason) || !strings.HasPrefix(rest, "PASS") {

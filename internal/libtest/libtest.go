@@ -28,7 +28,7 @@ type Library struct {
 }
 
 // Beside returns the library whose C files are in a folder beside the caller's file.
-func Beside(folder string) *Library {
+func LibraryBeside(folder string) *Library {
 	_, caller, _, _ := runtime.Caller(1)
 	return &Library{Sources: filepath.Join(filepath.Dir(caller), folder)}
 }

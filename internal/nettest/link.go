@@ -16,7 +16,7 @@ type Link struct {
 	// Whether the addresses are those of IPv6.
 	IPv6 bool
 	// Faults of a relay through which packets pass, nil for no relay.
-	Weather *Weather
+	Faults *PacketFaults
 }
 
 // link is link i between the hosts. It is interface eth<i> of each.
@@ -27,7 +27,7 @@ type link struct {
 	// Whether a queue of this package is installed.
 	hasQueue bool
 	isCut    bool
-	counts   Met
+	counts   PacketCounts
 }
 
 // address returns the address of a host on the link.
@@ -50,7 +50,7 @@ func (h *Hosts) createLink(i int, like Link) (*link, error) {
 	}
 	l := &link{Link: like, index: i, name: fmt.Sprintf("eth%d", i)}
 	var err error
-	if l.Weather != nil {
+	if l.Faults != nil {
 		err = h.createRelay(l)
 	} else {
 		// With different indices of the ends, the kernel updates the carrier at once instead of a
@@ -79,7 +79,7 @@ func (h *Hosts) setUp(l *link) error {
 			fmt.Sprintf("ip link set %s up", l.name),
 			fmt.Sprintf("ip addr replace %v/%d dev %s%s", l.address(me), bits, l.name, more),
 		}
-		if l.Weather == nil {
+		if l.Faults == nil {
 			commands = append(commands, fmt.Sprintf("ip neigh replace %v lladdr %s nud permanent dev %s", l.address(1-me), l.hardwareAddress(1-me), l.name))
 		}
 		for _, c := range commands {
@@ -113,7 +113,7 @@ func awaitCarrier(name string, want bool) error {
 }
 
 // Met returns the packet counts of a link with Weather.
-func (h *Hosts) Met(i int) *Met { return &h.links[i].counts }
+func (h *Hosts) Counts(i int) *PacketCounts { return &h.links[i].counts }
 
 // Cut drops all packets of the link in both directions from now on. The interfaces stay up, and no
 // error reaches either host.

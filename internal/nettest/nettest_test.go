@@ -80,7 +80,7 @@ func pingPong(c [2]*net.TCPConn) error {
 }
 
 func TestLink_EachKind_CarriesMessages(t *testing.T) {
-	h := New(t, Link{}, Link{Rate: 1e9}, Link{Weather: &Weather{Seed: 1}}, Link{IPv6: true}, Link{IPv6: true, Weather: &Weather{Seed: 1}})
+	h := New(t, Link{}, Link{Rate: 1e9}, Link{Faults: &PacketFaults{Seed: 1}}, Link{IPv6: true}, Link{IPv6: true, Faults: &PacketFaults{Seed: 1}})
 	for link := range h.links {
 		c := connect(t, h, link)
 		if err := pingPong(c); err != nil {
@@ -159,7 +159,7 @@ func expectSilence(t *testing.T, c *net.TCPConn, what string) {
 
 // A peer that loses power sends no FIN, no RST and no unreachable host.
 func TestCut_Connections_GetNoEvent(t *testing.T) {
-	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}} {
+	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Faults: &PacketFaults{}}, "ipv6": {IPv6: true}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			open, closed, reset := connect(t, h, 0), connect(t, h, 0), connect(t, h, 0)
@@ -209,7 +209,7 @@ func TestCut_OtherLink_Works(t *testing.T) {
 }
 
 func TestUp_AfterDown_ConnectionsWork(t *testing.T) {
-	for name, link := range map[string]Link{"veth": {}, "relay": {Weather: &Weather{}}, "ipv6": {IPv6: true}, "ipv6-relay": {IPv6: true, Weather: &Weather{}}} {
+	for name, link := range map[string]Link{"veth": {}, "relay": {Faults: &PacketFaults{}}, "ipv6": {IPv6: true}, "ipv6-relay": {IPv6: true, Faults: &PacketFaults{}}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			c := connect(t, h, 0)
@@ -218,7 +218,7 @@ func TestUp_AfterDown_ConnectionsWork(t *testing.T) {
 				if err := h.On(host, func() error { return awaitCarrier("eth0", false) }); err != nil {
 					t.Errorf("host %d down: %v", host, err)
 				}
-				if link.Weather == nil {
+				if link.Faults == nil {
 					if err := h.On(1-host, func() error { return awaitCarrier("eth0", false) }); err != nil {
 						t.Errorf("the other end of host %d: %v", host, err)
 					}

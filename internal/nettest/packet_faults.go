@@ -9,12 +9,12 @@ import (
 
 // Weather has the faults of a link. The fate of the n-th packet of a direction depends only on
 // Seed, the direction and n.
-type Weather struct {
+type PacketFaults struct {
 	Seed uint64
 	// Fraction of lost packets.
 	Loss float64
 	// Fraction of packets that one to three later ones overtake.
-	Swap float64
+	Reorder float64
 	// Delay of each packet.
 	Delay time.Duration
 	// Maximum additional delay, which does not reorder packets.
@@ -33,15 +33,15 @@ const maxOvertakers = 3
 // faultModel is the weather of one direction. It processes packets in order and is independent of the
 // time.
 type faultModel struct {
-	Weather
+	PacketFaults
 	random *rand.Rand
 	// Packets that later ones overtake, the oldest first.
 	held   []heldPacket
-	counts *Met
+	counts *PacketCounts
 }
 
 // Met counts the packets of both directions and their faults.
-type Met struct{ Packets, Lost, Overtaken atomic.Int64 }
+type PacketCounts struct{ Packets, Lost, Reordered atomic.Int64 }
 
 type heldPacket struct {
 	packet
@@ -55,9 +55,9 @@ type packet struct {
 	delay time.Duration
 }
 
-func newFaultModel(w Weather, direction uint64, met *Met) *faultModel {
+func newFaultModel(w PacketFaults, direction uint64, met *PacketCounts) *faultModel {
 	w.holdLimit = cmp.Or(w.holdLimit, 5*time.Millisecond)
-	return &faultModel{Weather: w, random: rand.New(rand.NewPCG(w.Seed, direction)), counts: met}
+	return &faultModel{PacketFaults: w, random: rand.New(rand.NewPCG(w.Seed, direction)), counts: met}
 }
 
 // pass processes the next packet and returns the packets to send now in order. It returns none if
@@ -71,8 +71,8 @@ func (s *faultModel) pass(bytes []byte) (out []packet) {
 	case lost < s.Loss, s.LargestPacket > 0 && len(bytes) > s.LargestPacket:
 		s.counts.Lost.Add(1)
 		return nil
-	case swap < s.Swap:
-		s.counts.Overtaken.Add(1)
+	case swap < s.Reorder:
+		s.counts.Reordered.Add(1)
 		s.held = append(s.held, heldPacket{p, by})
 		return nil
 	}

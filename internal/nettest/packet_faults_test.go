@@ -10,8 +10,8 @@ import (
 )
 
 // arrivals returns the numbers of those of n packets that arrive, in order.
-func arrivals(w Weather, direction uint64, n uint32) (out []uint32) {
-	s := newFaultModel(w, direction, new(Met))
+func arrivals(w PacketFaults, direction uint64, n uint32) (out []uint32) {
+	s := newFaultModel(w, direction, new(PacketCounts))
 	take := func(list []packet) {
 		for _, p := range list {
 			out = append(out, binary.LittleEndian.Uint32(p.bytes))
@@ -27,7 +27,7 @@ func arrivals(w Weather, direction uint64, n uint32) (out []uint32) {
 // Failures must be reproducible.
 func TestWeather_SameSeed_SameFaults(t *testing.T) {
 	const n = 10000
-	w := Weather{Seed: 7, Loss: 0.1, Swap: 0.2}
+	w := PacketFaults{Seed: 7, Loss: 0.1, Reorder: 0.2}
 	one := arrivals(w, 0, n)
 	if !slices.Equal(one, arrivals(w, 0, n)) {
 		t.Error("two runs of one seed differ")
@@ -35,7 +35,7 @@ func TestWeather_SameSeed_SameFaults(t *testing.T) {
 	if slices.Equal(one, arrivals(w, 1, n)) {
 		t.Error("both directions have the same weather")
 	}
-	if slices.Equal(one, arrivals(Weather{Seed: 8, Loss: 0.1, Swap: 0.2}, 0, n)) {
+	if slices.Equal(one, arrivals(PacketFaults{Seed: 8, Loss: 0.1, Reorder: 0.2}, 0, n)) {
 		t.Error("two seeds have the same weather")
 	}
 	if !slices.Equal(one[:100], arrivals(w, 0, n/10)[:100]) {
@@ -57,20 +57,20 @@ func TestWeather_SameSeed_SameFaults(t *testing.T) {
 	if swaps < n/20 || swaps > n/4 {
 		t.Errorf("%d of %d out of order", swaps, n)
 	}
-	if !slices.IsSorted(arrivals(Weather{Seed: 7, Loss: 0.1}, 0, n)) {
+	if !slices.IsSorted(arrivals(PacketFaults{Seed: 7, Loss: 0.1}, 0, n)) {
 		t.Error("packets are out of order without Swap")
 	}
-	if got := arrivals(Weather{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
+	if got := arrivals(PacketFaults{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
 		t.Error("packets differ without faults")
 	}
 }
 
 func TestRelay_SameSeed_SameFaults(t *testing.T) {
 	const n = 200
-	w := Weather{Seed: 3, Loss: 0.1, Swap: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, holdLimit: time.Second}
+	w := PacketFaults{Seed: 3, Loss: 0.1, Reorder: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, holdLimit: time.Second}
 	want := arrivals(w, 0, n)
 	for range 2 {
-		h := New(t, Link{Weather: &w})
+		h := New(t, Link{Faults: &w})
 		open := func(host int, port uint16) (c *net.UDPConn) {
 			err := h.On(host, func() (err error) {
 				c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.Addr(host, 0), port)))
@@ -102,8 +102,8 @@ func TestRelay_SameSeed_SameFaults(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("arrived %v, want %v", got, want)
 		}
-		if m := h.Met(0); m.Packets.Load() != n || int(m.Lost.Load()) != n-len(want) || m.Overtaken.Load() == 0 {
-			t.Errorf("%d packets, %d lost, %d overtaken", m.Packets.Load(), m.Lost.Load(), m.Overtaken.Load())
+		if m := h.Counts(0); m.Packets.Load() != n || int(m.Lost.Load()) != n-len(want) || m.Reordered.Load() == 0 {
+			t.Errorf("%d packets, %d lost, %d overtaken", m.Packets.Load(), m.Lost.Load(), m.Reordered.Load())
 		}
 		if err := to.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestRelay_SameSeed_SameFaults(t *testing.T) {
 }
 
 func TestWeather_LargestPacket_DropsLargerOnes(t *testing.T) {
-	s := newFaultModel(Weather{LargestPacket: 1500}, 0, new(Met))
+	s := newFaultModel(PacketFaults{LargestPacket: 1500}, 0, new(PacketCounts))
 	if out := s.pass(make([]byte, 1500)); len(out) != 1 {
 		t.Error("a packet of LargestPacket bytes is lost")
 	}
@@ -126,7 +126,7 @@ func TestWeather_LargestPacket_DropsLargerOnes(t *testing.T) {
 
 // TCP repairs the faults, at a lower speed.
 func TestLink_PacketFaults_StreamIsComplete(t *testing.T) {
-	h := New(t, Link{Weather: &Weather{Seed: 5, Loss: 0.02, Swap: 0.05, Delay: time.Millisecond}})
+	h := New(t, Link{Faults: &PacketFaults{Seed: 5, Loss: 0.02, Reorder: 0.05, Delay: time.Millisecond}})
 	c := connect(t, h, 0)
 	if err := pingPong(c); err != nil {
 		t.Fatal(err)

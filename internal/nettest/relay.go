@@ -41,7 +41,7 @@ func (h *Hosts) createRelay(l *link) error {
 	}
 	for me := range r.ends {
 		c := &forwarder{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
-			faults: newFaultModel(*l.Weather, uint64(me), &l.counts), mtu: l.MTU, pending: make(chan duePacket, queueLength)}
+			faults: newFaultModel(*l.Faults, uint64(me), &l.counts), mtu: l.MTU, pending: make(chan duePacket, queueLength)}
 		r.done.Go(c.read)
 		r.done.Go(c.write)
 	}

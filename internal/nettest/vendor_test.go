@@ -18,7 +18,7 @@ import (
 // transport compiled in and as a plugin.
 func TestVendorTransport_PacketFaults_MessagesArrive(t *testing.T) {
 	needs.Time(t)
-	h := New(t, Link{Weather: &Weather{Seed: 18, Loss: 0.05, Swap: 0.1, Delay: 200 * time.Microsecond}})
+	h := New(t, Link{Faults: &PacketFaults{Seed: 18, Loss: 0.05, Reorder: 0.1, Delay: 200 * time.Microsecond}})
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -47,15 +47,15 @@ func TestVendorTransport_PacketFaults_MessagesArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ how, binary, config string }{{"compiled in", compiled, os.DevNull}, {"as a plugin", ferry, config}} {
-		met := h.Met(0)
-		packets, lost, overtaken := met.Packets.Load(), met.Lost.Load(), met.Overtaken.Load()
+		met := h.Counts(0)
+		packets, lost, overtaken := met.Packets.Load(), met.Lost.Load(), met.Reordered.Load()
 		line := append([]string{c.binary, "run", "-n", "4", Nodes, "--timeout", (3 * time.Minute).String(), "--set", "pml=ob1", "--set", "btl=self,udp", "--explain"},
 			h.Command(c.binary, "conform", "--only", "every size|ordering|^collective")...)
 		out, err := run(c.config, line...)
 		if passed := len(regexp.MustCompile(`(?m)^pass `).FindAllString(out, -1)); err != nil || passed < 3 || !strings.Contains(strings.Join(strings.Fields(out), " "), "ob1 udp") {
 			t.Errorf("%s: %v\n%s", c.how, err, out)
 		}
-		packets, lost, overtaken = met.Packets.Load()-packets, met.Lost.Load()-lost, met.Overtaken.Load()-overtaken
+		packets, lost, overtaken = met.Packets.Load()-packets, met.Lost.Load()-lost, met.Reordered.Load()-overtaken
 		t.Logf("%s: of %d packets %d were lost and %d reordered", c.how, packets, lost, overtaken)
 		if lost < packets/50 || overtaken < packets/50 || packets < 100 {
 			t.Errorf("%s: too few faults", c.how)

@@ -49,9 +49,9 @@ type members struct {
 func newMembers(ppn int) (*members, error) {
 	capabilities, err := wireup.EncodeCapabilities([]pml.Offer{{PML: "ob1", Version: 5, Priority: 20}})
 	table := cid.NewTable(cid.IndexBits)
-	one := table.OfferFor(cid.PolicyAgree, 2, 8)
+	one := table.WithholdCandidates(cid.PolicyAgree, 2, 8)
 	defer table.Release(one)
-	return &members{capabilities: capabilities, one: one.Bytes(), ids: cid.NewTable(cid.IndexBits).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes(), ppn: ppn,
+	return &members{capabilities: capabilities, one: one.Bytes(), ids: cid.NewTable(cid.IndexBits).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes(), ppn: ppn,
 		nonces: map[int]uint64{}, nodes: map[int]string{}}, err
 }
 

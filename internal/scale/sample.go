@@ -90,7 +90,7 @@ func (s *samples) open(o options, nodes bootstrap.NodeMap, member int) error {
 	a, err := assembly.Open(context.Background(), assembly.Options{
 		Registry: reg, Settings: []framework.Setting{{Name: "btl.shm.dir", Value: dir}},
 		Client: modeledClient{s.client, bootstrap.Identity{
-			Proc: proc, Size: o.nodes * o.ppn, Most: o.nodes * o.ppn, LocalRank: rank % o.ppn, LocalSize: o.ppn, Locals: locals, Nodes: nodes,
+			Proc: proc, Size: o.nodes * o.ppn, MaxSize: o.nodes * o.ppn, LocalRank: rank % o.ppn, LocalSize: o.ppn, LocalRanks: locals, Nodes: nodes,
 		}},
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (x *sample) meet(m assembly.PML, all pml.Members) error {
 	}
 	const levelID = 1 << 62
 	ids := m.CIDs()
-	offer := ids.OfferFor(cid.PolicyAgree, len(list), 1<<10)
+	offer := ids.WithholdCandidates(cid.PolicyAgree, len(list), 1<<10)
 	defer ids.Release(offer)
 	d, err := cid.Decide([][]byte{offer.Bytes()})
 	if err == nil {

@@ -214,7 +214,7 @@ func loseLauncher(t *testing.T, n int, timeout time.Duration, env ...string) {
 			awaitCondition(t.Context(), t, func() bool { return exists(begun) })
 			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Microsecond)
 		}()
-		r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "orphan", Timeout: time.Minute, Desert: desert, Env: append(env,
+		r := localtest.RunJob(t, localtest.Job{Size: 3, Program: "orphan", Timeout: time.Minute, LoseServer: desert, Env: append(env,
 			"FERRY_BTL_SHM_DIR="+dir, envLost+"="+begun, fmt.Sprint("FERRY_BOOTSTRAP_TIMEOUT=", timeout))})
 		if left := files(t, dir); len(left) > 0 {
 			t.Errorf("loss %d: left in %s: %v", i, dir, left)

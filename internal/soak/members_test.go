@@ -74,7 +74,7 @@ func (j *membersJob) start(s *pmi1test.Server, rank int, program string, start f
 	}
 	s.Serve(conn, rank)
 	cmd := exec.Command(os.Args[0])
-	for _, v := range server.Inherit(os.Environ()) {
+	for _, v := range server.InheritedEnviron(os.Environ()) {
 		if !strings.HasPrefix(v, "FERRY_") {
 			cmd.Env = append(cmd.Env, v)
 		}

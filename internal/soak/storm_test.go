@@ -238,7 +238,7 @@ func (s *storm) leftovers(t *testing.T, dir string, stories []*rankReport) (foun
 		look("left by ranks that ended in good order")
 	}
 	// The launcher removes the files of dead ranks.
-	if _, err := shm.RemoveDead(filepath.Join(dir, "shm"), filepath.Join(dir, "fallback")); err != nil {
+	if _, err := shm.RemoveDeadSegments(filepath.Join(dir, "shm"), filepath.Join(dir, "fallback")); err != nil {
 		found = append(found, finding{"left", err.Error()})
 	}
 	if found == nil {

@@ -97,6 +97,6 @@ func (c *client) reportDead() {
 	f := c.onEvent
 	c.mu.Unlock()
 	if f != nil {
-		f(bootstrap.Event{Kind: bootstrap.ProcDied, Proc: c.Identity().Proc, Reason: errDied.Error()})
+		f(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.Identity().Proc, Reason: errDied.Error()})
 	}
 }

@@ -108,7 +108,7 @@ func asynchronous(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	main, isAdded := "mpi://WORLD", mpitest.Client(ctx).Identity().First > 0
+	main, isAdded := "mpi://WORLD", mpitest.Client(ctx).Identity().FirstRank > 0
 	for i, step := range []step{{mpi.PsetGrow, mpi.PsetArgs{Add: 1}, 3}, {mpi.PsetShrink, mpi.PsetArgs{Sub: 1}, 2}} {
 		if isAdded && i == 0 {
 			main = "mpi://SELF"

@@ -113,7 +113,7 @@ func (x *random) program(ctx context.Context) (err error) {
 
 // live takes changes as they come, until the rank leaves or the job ends.
 func (x *random) live(ctx context.Context, m *member) error {
-	if mpitest.Client(ctx).Identity().First > 0 {
+	if mpitest.Client(ctx).Identity().FirstRank > 0 {
 		m.main = "mpi://SELF"
 		change, err := m.s.ResourceChangeAsync(m.main).Wait(ctx)
 		if err != nil {

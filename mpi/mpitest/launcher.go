@@ -37,7 +37,7 @@ func (r *run) do(ctx context.Context, dir string, f func(context.Context) error)
 	l := &launcher{run: r, dir: dir, f: f, orders: server.NewQueue[server.Order](), ended: server.NewQueue[*rank](), timer: time.NewTimer(0)}
 	defer l.timer.Stop()
 	var err error
-	r.server, err = server.New(server.Options{Size: r.job.Size, Most: r.job.MaxRanks, Nodes: r.job.Nodes, Psets: r.job.Psets, Order: l.orders.Add})
+	r.server, err = server.New(server.Options{Size: r.job.Size, MaxProcs: r.job.MaxRanks, Nodes: r.job.Nodes, Psets: r.job.Psets, Order: l.orders.Add})
 	if err != nil {
 		r.wrong("%v", err)
 		return

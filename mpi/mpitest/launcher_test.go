@@ -53,7 +53,7 @@ func TestJob_UndoneRankIgnoresItsContext_IsNamed(t *testing.T) {
 	r.run(func(t testing.TB) {
 		job := mpitest.Job{Size: 1, MaxRanks: 2, Grace: 10 * time.Millisecond, Params: map[string]string{"bootstrap.timeout": "100ms"}}
 		job.RunSessions(t, func(ctx context.Context) (err error) {
-			if mpitest.Client(ctx).Identity().First > 0 {
+			if mpitest.Client(ctx).Identity().FirstRank > 0 {
 				<-release
 				return nil
 			}
@@ -83,7 +83,7 @@ func TestJob_UndoneRankIgnoresItsContext_IsNamed(t *testing.T) {
 func TestJob_AddedRankFails_ChangeIsUndone(t *testing.T) {
 	mpitest.Job{Size: 2, MaxRanks: 4}.RunSessions(t, func(ctx context.Context) (err error) {
 		id := mpitest.Client(ctx).Identity()
-		if id.First == 2 {
+		if id.FirstRank == 2 {
 			if id.Proc.Rank == 2 {
 				return errors.New("out of luck")
 			}

@@ -144,7 +144,7 @@ func (r *run) record(rank int, err error) {
 // tolerated reports the failure of a rank to the server, if the job continues without the rank. The job does if a change excuses
 // the rank, and with Job.Continue, unless it is ending.
 func (r *run) tolerated(rank int, err error) bool {
-	isExcused := r.server.Excused(rank)
+	isExcused := r.server.IsExcused(rank)
 	if !isExcused && (!r.job.Continue || r.isEnding()) {
 		return false
 	}
@@ -178,7 +178,7 @@ func (r *run) settleFailures() {
 	r.failures = nil
 	r.mu.Unlock()
 	for _, f := range failures {
-		if !r.server.Excused(f.rank) {
+		if !r.server.IsExcused(f.rank) {
 			r.record(f.rank, f.err)
 		}
 	}

@@ -272,7 +272,7 @@ func (m *memoryModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, clai
 		msg := found.Owner
 		r = mtl.Result{Found: true, Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
 		if claim {
-			q.Take(found)
+			q.RemoveUnexpected(found)
 			m.claims[op] = msg
 			msg.matchedAnySource = e.Source == mtl.AnySource
 		}
@@ -326,7 +326,7 @@ func (m *memoryModule) deliverDue() {
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
 			m.completeReceive(r.Owner, msg)
 		} else {
-			q.Keep(p, &msg.node)
+			q.AddUnexpected(p, &msg.node)
 		}
 	}
 	if len(m.cancels) > 0 {

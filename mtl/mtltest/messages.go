@@ -345,12 +345,12 @@ func (w *world) controlPasses(a, b *node) {
 // kept uses one buffer for several receives. Their messages arrive before the first completion is reported, or before the receives are
 // posted.
 func (w *world) kept(a, b *node) {
-	keeper, ok := framework.As[mtl.Keeper](b.module)
+	keeper, ok := framework.As[mtl.MessageSaver](b.module)
 	if !ok {
 		w.Skipf("the module keeps no messages")
 	}
-	const length, count = mtl.MostKept - 3, 32
-	b.withLock(func() { keeper.Keep(length) })
+	const length, count = mtl.MaxSavedMessage - 3, 32
+	b.withLock(func() { keeper.SaveMessages(length) })
 	b.keeper = keeper
 	buf := make([]byte, 2*length)
 	for _, late := range []bool{false, true} {

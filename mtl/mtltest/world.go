@@ -39,7 +39,7 @@ type node struct {
 	isPolling      bool
 	receiveCount   int
 	forgottenRanks map[int]bool
-	keeper         mtl.Keeper
+	keeper         mtl.MessageSaver
 	// violations are the module's violations of the calling rules.
 	violations error
 }
@@ -214,7 +214,7 @@ func (o *operation) Done(op *mtl.Op) {
 		o.n.reportViolation("Done was called after Close")
 	}
 	if o.n.keeper != nil {
-		o.keptMessage = bytes.Clone(o.n.keeper.Kept(op))
+		o.keptMessage = bytes.Clone(o.n.keeper.SavedMessage(op))
 	}
 	o.isOver = true
 	o.n.notify()
@@ -279,13 +279,13 @@ func (n *node) receive(from *node, m envelope, buf []byte) *operation {
 
 // startReceive uses RecvLook for every second receive if the module implements mtl.Looker.
 func (n *node) startReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	looker, ok := framework.As[mtl.Looker](n.module)
+	looker, ok := framework.As[mtl.ImmediateReceiver](n.module)
 	if n.receiveCount++; !ok || n.receiveCount%2 == 0 {
 		return n.module.Recv(op, from, e, buf)
 	}
 	n.isPolling = true
 	defer func() { n.isPolling = false }()
-	return looker.RecvLook(op, from, e, buf, 3)
+	return looker.RecvAndPoll(op, from, e, buf, 3)
 }
 
 func (n *node) newMatch(from *node, m envelope) (o *operation, e mtl.Envelope, ep mtl.Endpoint) {

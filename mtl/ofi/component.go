@@ -121,7 +121,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	}
 	given := p
 	p = o.params
-	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.First + env.Identity.LocalRank, version: o.lib.Version()}
+	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, localRank: env.Identity.FirstRank + env.Identity.LocalRank, version: o.lib.Version()}
 	all := choose(o.infos(), p, j, newTopology(p.Sysfs))
 	inUse := false // A hanging call still uses the lists.
 	defer func() {
@@ -135,7 +135,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		if other := hang[c.info.Provider]; other != "" && c.refusal == "" {
 			c.refusal = other + " hangs"
 		}
-		if env.Fabric && !c.hasDevice && c.refusal == "" {
+		if env.IsUnrequested && !c.hasDevice && c.refusal == "" {
 			c.refusal = "it has no network hardware, and no MTL was requested"
 		}
 		if c.refusal != "" {
@@ -160,7 +160,7 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 		m.describeChoice(o, all, i, environment)
 		return awaitable(m)
 	}
-	if what := describeMissed(all, nil, p.ProviderInclude); env.Fabric && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+	if what := describeMissed(all, nil, p.ProviderInclude); env.IsUnrequested && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
 		warn("", what)
 	}
 	return nil, fmt.Errorf("%w%s", o.noCandidateError(ctx, all, given), userNote())

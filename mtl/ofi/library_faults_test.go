@@ -80,7 +80,7 @@ func openAs(t *testing.T, id bootstrap.Identity, set func(params any)) (mtl.Modu
 func TestWait_JobMayOutgrowTheProcessors_UsesADescriptor(t *testing.T) {
 	testprov.Need(t, "tcp;ofi_rxm")
 	for _, most := range []int{1, 1 << 16} {
-		m, err := openAs(t, bootstrap.Identity{Size: 1, LocalSize: 1, Most: most}, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "auto") })
+		m, err := openAs(t, bootstrap.Identity{Size: 1, LocalSize: 1, MaxSize: most}, func(p any) { ofi.Set(p, []string{"tcp;ofi_rxm"}, "auto", "auto") })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *c
 		memory:         registrations{isRequired: info.RequiresRegistration},
 		isSoftware:     !c.hasDevice,
 	}
-	if _, ok := quirkReason(info.Provider, Spill, lib.Version()); ok && info.RxParts >= 2 {
+	if _, ok := quirkReason(info.Provider, PadReceives, lib.Version()); ok && info.RxParts >= 2 {
 		m.padding = libfabric.DiscardExcess
 	}
 	if f, ok := findQuirk(info.Provider, RaiseEager, lib.Version()); ok {

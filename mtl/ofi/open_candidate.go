@@ -29,7 +29,7 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.L
 	if err != nil {
 		return nil, err
 	}
-	descriptors := descriptorChoices(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks())
+	descriptors := descriptorChoices(p.Wait, env.Identity.MaxOnMachine() > cpu.ForRanks())
 	var failed error
 	for _, l := range layouts {
 		for _, fd := range descriptors {

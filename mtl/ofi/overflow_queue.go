@@ -119,11 +119,11 @@ func (q *overflowQueue) matchMessage(r mtl.Result) *slot {
 // addMessage appends a claimed message, which must match none of the receives.
 func (q *overflowQueue) addMessage(c *slot, r mtl.Result) {
 	c.node.Source, c.node.Tag = int(r.Source), int(r.Tag)
-	q.queues.Keep(q.queueOfSource(c.node.Source), &c.node)
+	q.queues.AddUnexpected(q.queueOfSource(c.node.Source), &c.node)
 	q.messageCount++
 }
 
 func (q *overflowQueue) removeMessage(c *slot) {
-	q.queues.Take(&c.node)
+	q.queues.RemoveUnexpected(&c.node)
 	q.messageCount--
 }

@@ -29,7 +29,7 @@ type Provider struct {
 	NeedsRequest bool
 	// IsUntested is set if ferry was never tested with its hardware.
 	IsUntested bool
-	Facts      []Fact
+	Quirks      []Quirk
 }
 
 // A Listing is the condition for listing a provider as a choice.
@@ -51,33 +51,33 @@ func (l Listing) String() string {
 }
 
 // A Fact is a quirk of a provider, with ferry's remedy.
-type Fact struct {
+type Quirk struct {
 	// First and Last are the first and last affected version of libfabric. Zero means no bound.
-	First, Last libfabric.Version
+	FirstVersion, LastVersion libfabric.Version
 	// What describes the quirk.
-	What   string
+	Description   string
 	Remedy Remedy
 	// Eager is the length limit of RaiseEager, in bytes.
 	Eager int64
 	// DisabledBy is an environment variable whose presence removes the quirk, or empty.
 	DisabledBy string
 	// Fails is the regular expression of Expect for the names of failing cases of `ferry matrix`.
-	Fails string
+	FailingCases string
 	// FoundIn is the year and month of discovery.
 	FoundIn string
 	// Shown names the program or case that shows the quirk.
-	Shown string
+	Evidence string
 }
 
 // Versions returns the affected versions as a constraint, such as "<=1.17" or ">=1.18, <=2.3". It is empty if all
 // versions are affected.
-func (f Fact) Versions() string {
+func (f Quirk) Versions() string {
 	var bounds []string
-	if (f.First != libfabric.Version{}) {
-		bounds = append(bounds, ">="+f.First.String())
+	if (f.FirstVersion != libfabric.Version{}) {
+		bounds = append(bounds, ">="+f.FirstVersion.String())
 	}
-	if (f.Last != libfabric.Version{}) {
-		bounds = append(bounds, "<="+f.Last.String())
+	if (f.LastVersion != libfabric.Version{}) {
+		bounds = append(bounds, "<="+f.LastVersion.String())
 	}
 	return strings.Join(bounds, ", ")
 }
@@ -88,7 +88,7 @@ type Remedy string
 const (
 	RefuseProvider      Remedy = "refuses the provider"
 	AssumeNodeLocal     Remedy = "uses it only within a node"
-	Spill               Remedy = "pads each receive with 64 KiB, which are never read"
+	PadReceives               Remedy = "pads each receive with 64 KiB, which are never read"
 	PackSource          Remedy = "encodes the sender in the tag (layout packed)"
 	PreferPacked        Remedy = "encodes the sender in the tag, unless mtl.ofi.layout is data, and sets FI_OFI_RXM_USE_SRX=1 before it loads libfabric"
 	RaiseEager          Remedy = "receives such messages of a failed process, in addition to those that are injected"
@@ -96,7 +96,7 @@ const (
 	LimitReceives       Remedy = "limits the receives to the length of the queue"
 	DrainBeforeClose    Remedy = "waits for partially received messages when it closes, for up to a second, and then leaves the endpoint open"
 	DisableSegmentation Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
-	Expect              Remedy = "marks the failures as expected in `ferry matrix`"
+	ExpectFailures              Remedy = "marks the failures as expected in `ferry matrix`"
 )
 
 var (
@@ -131,54 +131,54 @@ var known = []Provider{
 	{Name: "efa", Devices: "infiniband/", Listed: ListedAlways, IsUntested: true},
 	{Name: "opx", Devices: "infiniband/hfi1*", Listed: ListedAlways, IsUntested: true},
 	{Name: "psm2", Devices: "infiniband/hfi1*"},
-	{Name: "verbs;ofi_rxm", Devices: "infiniband/", SeparatesNetworks: true, Listed: ListedAlways, IsUntested: true, Facts: []Fact{
-		{What: quirkSegments + " (code shared with net;ofi_rxm)", Remedy: DisableSegmentation, FoundIn: "2026-11", Shown: programClaim + " with net;ofi_rxm"},
-		{Last: v1_22, What: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Shown: programOrphan + " with net;ofi_rxm"},
-		{First: v2_4, What: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Shown: programOrphan + " with tcp;ofi_rxm"},
-		{First: v2_0, Last: v2_3, What: quirkOrphansBetween, Remedy: Expect, Fails: orphanCases, FoundIn: "2026-11", Shown: programOrphan + " with tcp;ofi_rxm"},
-		{What: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
+	{Name: "verbs;ofi_rxm", Devices: "infiniband/", SeparatesNetworks: true, Listed: ListedAlways, IsUntested: true, Quirks: []Quirk{
+		{Description: quirkSegments + " (code shared with net;ofi_rxm)", Remedy: DisableSegmentation, FoundIn: "2026-11", Evidence: programClaim + " with net;ofi_rxm"},
+		{LastVersion: v1_22, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with net;ofi_rxm"},
+		{FirstVersion: v2_4, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
+		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "psm3", Devices: "infiniband/", WorksOnSockets: true, Listed: ListedAlways, IsUntested: true},
 	{Name: "ucx", Devices: "infiniband/*"}, {Name: "mlx", Devices: "infiniband/*"},
 	{Name: "usnic", Devices: "infiniband/usnic*"},
-	{Name: "tcp;ofi_rxm", Listed: ListedIfBasePresent, Facts: []Fact{
-		{What: quirkTooLong, Remedy: Spill, FoundIn: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
-		{Last: v1_22, What: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Shown: programOrphan},
-		{First: v2_4, What: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Shown: programOrphan},
-		{First: v2_0, Last: v2_3, What: quirkOrphansBetween, Remedy: Expect, Fails: orphanCases, FoundIn: "2026-11", Shown: programOrphan},
-		{What: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Shown: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
-		{Last: v1_17, What: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{What: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
+	{Name: "tcp;ofi_rxm", Listed: ListedIfBasePresent, Quirks: []Quirk{
+		{Description: quirkTooLong, Remedy: PadReceives, FoundIn: "2026-11", Evidence: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+		{LastVersion: v1_22, Description: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan},
+		{FirstVersion: v2_4, Description: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan},
+		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan},
+		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
+		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
 	}},
 	{Name: "tcp", NeedsRequest: true},
-	{Name: "net;ofi_rxm", Listed: ListedIfBasePresent, Facts: []Fact{
-		{What: quirkTooLong, Remedy: Spill, FoundIn: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
-		{What: quirkSegments, Remedy: DisableSegmentation, FoundIn: "2026-11", Shown: programClaim},
-		{What: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Shown: programOrphan},
-		{What: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Shown: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
-		{Last: v1_17, What: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Shown: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{What: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Shown: "internal/soak/TestKillLeavesMessages"},
+	{Name: "net;ofi_rxm", Listed: ListedIfBasePresent, Quirks: []Quirk{
+		{Description: quirkTooLong, Remedy: PadReceives, FoundIn: "2026-11", Evidence: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+		{Description: quirkSegments, Remedy: DisableSegmentation, FoundIn: "2026-11", Evidence: programClaim},
+		{Description: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan},
+		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
+		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
 	}},
-	{Name: "net", NeedsRequest: true, Facts: []Fact{
-		{Last: v1_17, What: "a few unexpected messages block all later ones", Remedy: RefuseProvider, FoundIn: "2026-11", Shown: programClaim},
+	{Name: "net", NeedsRequest: true, Quirks: []Quirk{
+		{LastVersion: v1_17, Description: "a few unexpected messages block all later ones", Remedy: RefuseProvider, FoundIn: "2026-11", Evidence: programClaim},
 	}},
 	// The priority of providers that are not listed here, and of those above without a device.
 	{Listed: ListedNever},
-	{Name: "udp;ofi_rxd", Listed: ListedIfBasePresent, Facts: []Fact{
-		{Last: v1_17, What: "a matched probe that claims a message corrupts messages and memory", Remedy: RefuseProvider, FoundIn: "2026-11", Shown: programClaim},
-		{What: "truncation of a message longer than its receive is not reported", Remedy: Spill, FoundIn: "2026-11", Shown: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
+	{Name: "udp;ofi_rxd", Listed: ListedIfBasePresent, Quirks: []Quirk{
+		{LastVersion: v1_17, Description: "a matched probe that claims a message corrupts messages and memory", Remedy: RefuseProvider, FoundIn: "2026-11", Evidence: programClaim},
+		{Description: "truncation of a message longer than its receive is not reported", Remedy: PadReceives, FoundIn: "2026-11", Evidence: "mtltest/LongerMessageIsTruncatedAndItsLengthTold"},
 	}},
-	{Name: "sockets", NeedsRequest: true, Facts: []Fact{
-		{What: "a probe ignores the address of the sender", Remedy: PackSource, FoundIn: "2026-11", Shown: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
-		{What: "a message of any length is complete when a probe finds it", Remedy: RaiseEager, Eager: math.MaxInt64, FoundIn: "2026-11", Shown: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
-		{What: "it accepts more receives than its queue holds, and loses their completions", Remedy: LimitReceives, FoundIn: "2026-11", Shown: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
+	{Name: "sockets", NeedsRequest: true, Quirks: []Quirk{
+		{Description: "a probe ignores the address of the sender", Remedy: PackSource, FoundIn: "2026-11", Evidence: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
+		{Description: "a message of any length is complete when a probe finds it", Remedy: RaiseEager, Eager: math.MaxInt64, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
+		{Description: "it accepts more receives than its queue holds, and loses their completions", Remedy: LimitReceives, FoundIn: "2026-11", Evidence: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
 	}},
-	{Name: "shm", NeedsRequest: true, Facts: []Fact{
-		{What: "it reaches only processes of its node, in contradiction to its attributes", Remedy: AssumeNodeLocal, FoundIn: "2026-11", Shown: "its manual, fi_shm(7)"},
-		{Last: v1_17, What: "a probe that finds a message fails with a truncation error", Remedy: RefuseProvider, FoundIn: "2026-11", Shown: programClaim},
+	{Name: "shm", NeedsRequest: true, Quirks: []Quirk{
+		{Description: "it reaches only processes of its node, in contradiction to its attributes", Remedy: AssumeNodeLocal, FoundIn: "2026-11", Evidence: "its manual, fi_shm(7)"},
+		{LastVersion: v1_17, Description: "a probe that finds a message fails with a truncation error", Remedy: RefuseProvider, FoundIn: "2026-11", Evidence: programClaim},
 	}},
-	{Name: "sm2", NeedsRequest: true, Facts: []Fact{
-		{What: "it reaches only processes of its node, in contradiction to its attributes", Remedy: AssumeNodeLocal, FoundIn: "2026-11", Shown: "its manual, fi_sm2(7)"},
+	{Name: "sm2", NeedsRequest: true, Quirks: []Quirk{
+		{Description: "it reaches only processes of its node, in contradiction to its attributes", Remedy: AssumeNodeLocal, FoundIn: "2026-11", Evidence: "its manual, fi_sm2(7)"},
 	}},
 	// Providers with other endpoint types, obsolete networks, and layers without a base provider.
 	{Name: "verbs", Listed: ListedNever}, {Name: "udp", Listed: ListedNever, NeedsRequest: true},
@@ -187,7 +187,7 @@ var known = []Provider{
 }
 
 // Known returns the known providers in order of preference. The caller must not modify their Facts.
-func Known() []Provider { return slices.Clone(known) }
+func Providers() []Provider { return slices.Clone(known) }
 
 // lookupProvider returns the entry of a provider. Case is ignored.
 func lookupProvider(name string) Provider {
@@ -221,16 +221,16 @@ func providerPriority(name string, hasDevice bool) int {
 // quirkReason returns the description of the quirk of a provider that requires a remedy in a version of libfabric.
 func quirkReason(provider string, r Remedy, v libfabric.Version) (what string, ok bool) {
 	f, ok := findQuirk(provider, r, v)
-	return f.What, ok
+	return f.Description, ok
 }
 
 // findQuirk returns the first quirk of a provider that requires a remedy in a version of libfabric.
-func findQuirk(provider string, r Remedy, v libfabric.Version) (Fact, bool) {
-	for _, f := range lookupProvider(provider).Facts {
+func findQuirk(provider string, r Remedy, v libfabric.Version) (Quirk, bool) {
+	for _, f := range lookupProvider(provider).Quirks {
 		_, set := os.LookupEnv(f.DisabledBy)
-		if f.Remedy == r && !f.First.After(v) && (f.Last == libfabric.Version{} || !v.After(f.Last)) && !set {
+		if f.Remedy == r && !f.FirstVersion.After(v) && (f.LastVersion == libfabric.Version{} || !v.After(f.LastVersion)) && !set {
 			return f, true
 		}
 	}
-	return Fact{}, false
+	return Quirk{}, false
 }

@@ -20,8 +20,8 @@ func pageRows() (all []string) {
 		if p.IsUntested {
 			all = append(all, fmt.Sprintf("| %s | all | never tested with its hardware | relies on the self-test | | |", p.Name))
 		}
-		for _, f := range p.Facts {
-			all = append(all, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", p.Name, cmp.Or(f.Versions(), "all"), f.What, f.Remedy, f.FoundIn, f.Shown))
+		for _, f := range p.Quirks {
+			all = append(all, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", p.Name, cmp.Or(f.Versions(), "all"), f.Description, f.Remedy, f.FoundIn, f.Evidence))
 		}
 	}
 	return all
@@ -51,8 +51,8 @@ func TestKnown_Table_IsConsistent(t *testing.T) {
 		if p.NeedsRequest {
 			named = append(named, p.Name)
 		}
-		for _, f := range p.Facts {
-			if f.What == "" || f.Remedy == "" || f.Shown == "" || !regexp.MustCompile(`^20\d\d-\d\d$`).MatchString(f.FoundIn) || (f.Fails != "") != (f.Remedy == Expect) {
+		for _, f := range p.Quirks {
+			if f.Description == "" || f.Remedy == "" || f.Evidence == "" || !regexp.MustCompile(`^20\d\d-\d\d$`).MatchString(f.FoundIn) || (f.FailingCases != "") != (f.Remedy == ExpectFailures) {
 				t.Errorf("%s: %+v", p.Name, f)
 			}
 		}
@@ -78,7 +78,7 @@ func TestFindQuirk_LaterVersion_FindsNone(t *testing.T) {
 	if t.Setenv("FI_OFI_RXM_BUFFER_SIZE", "4096"); size() != 0 {
 		t.Errorf("the environment changes the size of buffers, and messages of tcp;ofi_rxm come whole up to %d bytes", size())
 	}
-	between := Fact{First: libfabric.Version{Major: 1, Minor: 18}, Last: libfabric.Version{Major: 2, Minor: 3}}
+	between := Quirk{FirstVersion: libfabric.Version{Major: 1, Minor: 18}, LastVersion: libfabric.Version{Major: 2, Minor: 3}}
 	if got := between.Versions(); got != ">=1.18, <=2.3" {
 		t.Error(got)
 	}

@@ -101,7 +101,7 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, isUnrequested: env.Fabric}
+	j := jobTraits{isOneNode: env.Identity.LocalSize == env.Identity.Size, isUnrequested: env.IsUnrequested}
 	all := choose(f, p, j)
 	for i := range all {
 		c := &all[i]

@@ -16,7 +16,7 @@ var errSelftestTimeout = errors.New("nothing came within mtl.ucx.selftest_timeou
 
 // openCandidate opens and tests a candidate. hasDescriptor is set if the module can wait on a descriptor.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, hasDescriptor bool, err error) {
-	for _, wait := range descriptorChoices(p.Wait, env.Identity.MostOnMachine() > cpu.ForRanks()) {
+	for _, wait := range descriptorChoices(p.Wait, env.Identity.MaxOnMachine() > cpu.ForRanks()) {
 		// The test observes the deadline itself. The additional half is for calls that do not return to it.
 		own := *c // A call that hangs keeps its own copy.
 		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {

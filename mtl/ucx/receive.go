@@ -34,8 +34,8 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 // pollsPerLook is the number of polls of shared memory that take as long as one of sockets.
 const pollsPerLook = 8
 
-// RecvLook implements mtl.Looker.
-func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+// RecvAndPoll implements mtl.Looker.
+func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
 	if !m.usesTCP {
 		looks *= pollsPerLook
 	}
@@ -57,7 +57,7 @@ func (m *module) RecvLook(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []b
 	return nil
 }
 
-// recvLookShort is RecvLook with the spare receive slot. If the message arrives at once, which is the common case, the
+// recvLookShort is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
 // slot is neither taken nor released.
 func (m *module) recvLookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
 	from, err := m.checkSource(from, e)
@@ -96,16 +96,16 @@ func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 	return s, nil
 }
 
-const _ = uint(ucp.MaxSaved - mtl.MostKept) // UCX keeps enough bytes.
+const _ = uint(ucp.MaxSaved - mtl.MaxSavedMessage) // UCX keeps enough bytes.
 
 // Keep implements mtl.Keeper.
-func (m *module) Keep(n int) {
+func (m *module) SaveMessages(n int) {
 	m.keptBytes = n
 	m.worker.SaveMessages(n)
 }
 
 // Kept implements mtl.Keeper.
-func (m *module) Kept(op *mtl.Op) []byte {
+func (m *module) SavedMessage(op *mtl.Op) []byte {
 	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
 		return nil
 	}

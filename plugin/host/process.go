@@ -61,7 +61,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		return nil, err
 	}
 	defer theirs.Close()
-	l := &launch{component: c, params: params, dir: env.Identity.Dir, socket: ours, output: p.output}
+	l := &launch{component: c, params: params, dir: env.Identity.JobDir, socket: ours, output: p.output}
 	free, err := l.prepare(file, theirs, memory, wake)
 	if err != nil {
 		ours.Close()
@@ -199,8 +199,8 @@ func (c component) environ() (env []string) {
 func startOf(env btl.Env) wire.Start {
 	id := env.Identity
 	return wire.Start{
-		Version: wire.Version, Nonce: env.Self.Nonce, Rank: id.Proc.Rank, Size: uint32(max(id.Most, id.Size)),
-		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.MostLocal()), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.Dir,
+		Version: wire.Version, Nonce: env.Self.Nonce, Rank: id.Proc.Rank, Size: uint32(max(id.MaxSize, id.Size)),
+		LocalRank: uint32(id.LocalRank), LocalSize: uint32(id.MaxLocal()), Namespace: id.Proc.Namespace, Node: env.Node, Dir: id.JobDir,
 	}
 }
 

@@ -23,7 +23,7 @@ type State struct {
 	Endpoint uint16
 	// Pending counts incomplete operations and claimed messages.
 	Pending int
-	Rest    cid.Rest
+	Rest    cid.CommClose
 	Aborted [pml.Planes]error
 	// Suspended has the reasons of pml.Comm's Suspend.
 	Suspended [pml.Planes]error
@@ -33,7 +33,7 @@ type State struct {
 
 // Comm returns a new communicator, or an error if the spec is invalid. The card of every member must have come
 // (Learn, or pml.Env's Cards). Drop releases it.
-func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.Rest) (c Comm[P], err error) {
+func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.CommClose) (c Comm[P], err error) {
 	if err := check(t.pml, &spec, t.env.Self); err != nil {
 		return c, err
 	}
@@ -150,8 +150,8 @@ func (c *Comm[P]) Failed() iter.Seq[P] {
 
 // Explain returns the error of an operation with a member whose process has ended with err. The failure of
 // a process is that of all of its ranks.
-func (c *Comm[P]) Explain(err error, rank int) error {
-	f, failed := err.(*Failed)
+func (c *Comm[P]) MemberError(err error, rank int) error {
+	f, failed := err.(*ProcFailure)
 	switch {
 	case !failed:
 		return err
@@ -162,11 +162,11 @@ func (c *Comm[P]) Explain(err error, rank int) error {
 }
 
 // Closed reports whether the user has closed the communicator.
-func (c *State) Closed() bool { return c.Rest.Stage() != cid.Open }
+func (c *State) IsClosed() bool { return c.Rest.Stage() != cid.StageOpen }
 
 // Over returns the error of new operations on a plane, or nil.
-func (c *State) Over(plane pml.Plane) error {
-	if c.Closed() {
+func (c *State) StartError(plane pml.Plane) error {
+	if c.IsClosed() {
 		return framework.ErrClosed
 	}
 	return c.Aborted[plane]
@@ -174,7 +174,7 @@ func (c *State) Over(plane pml.Plane) error {
 
 // Withdrawn returns the status of a withdrawn operation. It is canceled, or has the error of the
 // plane's abort.
-func (c *State) Withdrawn(plane pml.Plane) pml.Status {
+func (c *State) WithdrawnStatus(plane pml.Plane) pml.Status {
 	st := pml.NoMessage()
 	st.Err = c.Aborted[plane]
 	st.Canceled = st.Err == nil
@@ -184,7 +184,7 @@ func (c *State) Withdrawn(plane pml.Plane) pml.Status {
 // Reason returns the error of an operation on a plane that fails with err. After an abort it is the
 // abort's error, because members leave after they are notified of a failure, and the error should
 // name the failed member.
-func (c *State) Reason(plane pml.Plane, err error) error {
+func (c *State) OperationError(plane pml.Plane, err error) error {
 	if aborted := c.Aborted[plane]; aborted != nil {
 		return aborted
 	}
@@ -213,9 +213,9 @@ func Deliver(buf pml.Buffer, payload []byte) (err error) {
 
 // Done counts a completed operation, and reports whether it was the last one of a closed
 // communicator.
-func (c *State) Done() (ends bool) {
+func (c *State) FinishOperation() (ends bool) {
 	c.Pending--
-	return c.Pending == 0 && c.Rest.Stage() == cid.Ending
+	return c.Pending == 0 && c.Rest.Stage() == cid.StageEnding
 }
 
 // CannotCome returns the reason why no message can come from a member, or for pml.AnySource from
@@ -227,7 +227,7 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 	}
 	if rank != pml.AnySource {
 		if err, hasEnded := c.roster.ended[c.roster.firstRank(rank)]; hasEnded {
-			return c.Explain(err, rank)
+			return c.MemberError(err, rank)
 		}
 		return nil
 	}
@@ -238,7 +238,7 @@ func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
 // Suspend may not have been called yet. An unreachable member fails them.
 func (c *Comm[P]) anySourceError(plane pml.Plane) error {
 	if broken := c.roster.unreachable; len(broken) > 0 {
-		return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.Explain(c.roster.ended[broken[0]], broken[0]))
+		return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.MemberError(c.roster.ended[broken[0]], broken[0]))
 	}
 	deaths := len(c.roster.failed)
 	if deaths > 0 && (c.Suspended[plane] != nil || c.suspendedFailures[plane] != deaths) {
@@ -263,26 +263,26 @@ func (c *Comm[P]) othersError() error {
 	if err == nil {
 		return nil
 	}
-	return c.Explain(err, rank)
+	return c.MemberError(err, rank)
 }
 
 // Ends returns the error of an operation with a member (or a receive from pml.AnySource) after the end of process p,
 // nil if the operation continues.
-func (c *Comm[P]) Ends(rank int, plane pml.Plane, p P) error {
+func (c *Comm[P]) EndError(rank int, plane pml.Plane, p P) error {
 	known := p.Base()
 	switch {
 	case rank != pml.AnySource:
 		if c.IsProc(rank, p) {
-			return c.Explain(known.Err, rank)
+			return c.MemberError(known.Err, rank)
 		}
-	case c.Has(p):
+	case c.HasProc(p):
 		return c.anySourceError(plane)
 	}
 	return nil
 }
 
 // Has reports whether a process has a rank.
-func (c *Comm[P]) Has(p P) bool {
+func (c *Comm[P]) HasProc(p P) bool {
 	first := c.roster.firstRankOf(p.Base().Life)
 	return first >= 0 && c.roster.isProc(first, p)
 }
@@ -323,10 +323,10 @@ func (t *Comms[C]) Refuse(s cid.Span, endpoint int) (covers func(id cid.Endpoint
 }
 
 // Over reports whether a handle that does not exist here was closed or refused.
-func (t *Comms[C]) Over(id cid.EndpointID) bool { return t.Refused(id) || t.Tombs.Has(id) }
+func (t *Comms[C]) IsEnded(id cid.EndpointID) bool { return t.IsRefused(id) || t.Tombs.Has(id) }
 
 // Refused reports whether a call of Refuse covers a handle.
-func (t *Comms[C]) Refused(id cid.EndpointID) bool {
+func (t *Comms[C]) IsRefused(id cid.EndpointID) bool {
 	return slices.ContainsFunc(t.refused, func(r refusal) bool { return r.covers(id) })
 }
 

@@ -15,7 +15,7 @@ import (
 // stub is a PML's process type.
 type stub struct{ Proc }
 
-func (s *stub) Fail(err error) { s.End(err) }
+func (s *stub) Fail(err error) { s.MarkEnded(err) }
 
 func life(n int) framework.Life {
 	return framework.Life{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
@@ -27,7 +27,7 @@ func newProcs(n int) *Procs[*stub] {
 	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
 	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} }, nil)
 	for i := range n {
-		t.Present(t.Get(life(i)))
+		t.SetPresent(t.Get(life(i)))
 	}
 	return &t
 }
@@ -69,7 +69,7 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 		{"nothing", pml.CommSpec{}, framework.ErrGroup},
 	} {
 		procs := newProcs(2)
-		known, err := procs.Comm(c.spec, cid.Rest{})
+		known, err := procs.Comm(c.spec, cid.CommClose{})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)
 		}
@@ -103,7 +103,7 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &handles[i]
-		if *c, err = procs.Comm(pml.CommSpec{ID: cid.Extended{Base: 1}, Local: local, Members: all, Rank: 2 * i, Elsewhere: elsewhere}, cid.Rest{}); err != nil {
+		if *c, err = procs.Comm(pml.CommSpec{ID: cid.Extended{Base: 1}, Local: local, Members: all, Rank: 2 * i, Elsewhere: elsewhere}, cid.CommClose{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := comms.Add("test", &c.State, c); err != nil {
@@ -146,7 +146,7 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	procs, all := newProcs(2), members([2]int{0, 0}, [2]int{1, 0})
 	spec := pml.CommSpec{Members: all}
-	before, err := procs.Comm(spec, cid.Rest{})
+	before, err := procs.Comm(spec, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +154,8 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	if !procs.Renew(life(1), old) {
 		t.Fatal("not renewed")
 	}
-	procs.Present(procs.Get(life(1)))
-	after, err := procs.Comm(spec, cid.Rest{})
+	procs.SetPresent(procs.Get(life(1)))
+	after, err := procs.Comm(spec, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,22 +172,22 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 // TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll also checks that receives from other processes continue.
 func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	procs := newProcs(3)
-	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{1, 1}), Rank: 0}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{1, 1}), Rank: 0}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(1), "killed")
 	dead := c.Proc(1)
 	for what, err := range map[string]error{
 		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
-		"pending from rank 1": c.Ends(1, pml.PointToPoint, dead),
+		"pending from rank 1": c.EndError(1, pml.PointToPoint, dead),
 	} {
 		failed, ok := errors.AsType[*framework.ProcFailedError](err)
 		if !ok || !slices.Equal(failed.Ranks, []int{1, 3}) || failed.Cause != "killed" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.Ends(2, pml.PointToPoint, dead) != nil {
+	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.EndError(2, pml.PointToPoint, dead) != nil {
 		t.Errorf("receive from another process: %v", err)
 	}
 }
@@ -196,25 +196,25 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 // it is suspended, or Suspend was not called yet.
 func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 	procs, why := newProcs(4), errors.New("a reason")
-	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}), Rank: 0}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}), Rank: 0}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ends := func(what string, p *stub, want error) {
 		t.Helper()
-		for _, err := range []error{c.Ends(pml.AnySource, pml.PointToPoint, p), c.CannotCome(pml.AnySource, pml.PointToPoint)} {
+		for _, err := range []error{c.EndError(pml.AnySource, pml.PointToPoint, p), c.CannotCome(pml.AnySource, pml.PointToPoint)} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", what, err, want)
 			}
 		}
 	}
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(1), "killed")
 	ends("one has died", c.Proc(1), nil)
 	c.SetSuspended(pml.PointToPoint, why)
 	ends("suspended", c.Proc(1), nil)
-	procs.Gone(life(2), framework.ErrPeerClosed)
+	procs.HandleEnd(life(2), framework.ErrPeerClosed)
 	ends("another one has left", c.Proc(2), nil)
-	procs.Died(life(3), "killed")
+	procs.HandleFailure(life(3), "killed")
 	ends("no member is left, suspended", c.Proc(3), nil)
 	c.SetSuspended(pml.PointToPoint, nil)
 	ends("no member is left", c.Proc(3), framework.ErrProcFailed)
@@ -223,15 +223,15 @@ func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 // TestComm_PathBreaks_ReceivesFromAnyEnd checks that an unreachable process is not failed until its failure is reported.
 func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	procs := newProcs(3)
-	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}), Rank: 0}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}, [2]int{2, 0}), Rank: 0}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.Gone(life(1), framework.ErrGivenUp)
+	procs.HandleEnd(life(1), framework.ErrPeerDisconnected)
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Errorf("after the path has broken: %v", err)
 	}
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(1), "killed")
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
 		t.Errorf("after the death: %v", err)
 	}
@@ -286,13 +286,13 @@ func TestRefuse_OneEndpoint_CoversNoOther(t *testing.T) {
 	id := func(base uint64, endpoint uint16) cid.EndpointID {
 		return cid.EndpointID{Extended: cid.Extended{Base: base}, Endpoint: endpoint}
 	}
-	comms.Refuse(cid.Below(cid.Extended{Base: 1}), 3)
-	comms.Refuse(cid.Below(cid.Extended{Base: 2}), pml.AllEndpoints)
+	comms.Refuse(cid.Descendants(cid.Extended{Base: 1}), 3)
+	comms.Refuse(cid.Descendants(cid.Extended{Base: 2}), pml.AllEndpoints)
 	for _, c := range []struct {
 		id   cid.EndpointID
 		want bool
 	}{{id(1, 3), true}, {id(1, 0), false}, {id(1, 4), false}, {id(2, 0), true}, {id(2, 9), true}, {id(3, 3), false}} {
-		if comms.Refused(c.id) != c.want || comms.Over(c.id) != c.want {
+		if comms.IsRefused(c.id) != c.want || comms.IsEnded(c.id) != c.want {
 			t.Errorf("%v: refused %v", c.id, !c.want)
 		}
 	}

@@ -13,6 +13,6 @@ const (
 	maxStepsAtOnce = 4
 )
 
-// DoubtTaken returns the number of steps elapsed since the last one, at most maxStepsAtOnce, so that late polls
+// DoubtStepsElapsed returns the number of steps elapsed since the last one, at most maxStepsAtOnce, so that late polls
 // on a busy machine do not consume all of them.
-func DoubtTaken(last, now time.Time) int { return min(int(now.Sub(last)/DoubtStep), maxStepsAtOnce) }
+func DoubtStepsElapsed(last, now time.Time) int { return min(int(now.Sub(last)/DoubtStep), maxStepsAtOnce) }

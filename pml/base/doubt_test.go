@@ -12,7 +12,7 @@ func TestDoubtTaken_LatePolls_IsBounded(t *testing.T) {
 	for passed, want := range map[time.Duration]int{
 		0: 0, DoubtStep - 1: 0, DoubtStep: 1, 24 * time.Millisecond: 2, 10 * time.Second: maxStepsAtOnce,
 	} {
-		if got := DoubtTaken(last, last.Add(passed)); got != want {
+		if got := DoubtStepsElapsed(last, last.Add(passed)); got != want {
 			t.Errorf("after %v: %d steps, want %d", passed, got, want)
 		}
 	}

@@ -40,7 +40,7 @@ func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
 	}
 	if p = t.Find(life); p != none {
 		known := p.Base()
-		if !known.Gone() {
+		if !known.HasEnded() {
 			return none, false
 		}
 		known.isDropped = true
@@ -68,7 +68,7 @@ func (t *Procs[P]) reportDroppable(life framework.Life) {
 	if t.env.Droppable == nil {
 		return
 	}
-	if p := t.Find(life); p != none && (!p.Base().Gone() || p.Base().isDropped) {
+	if p := t.Find(life); p != none && (!p.Base().HasEnded() || p.Base().isDropped) {
 		return
 	}
 	if life != t.env.Self && !t.InUse(life) {

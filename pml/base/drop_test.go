@@ -17,7 +17,7 @@ func (t *Procs[P]) counts() [4]int {
 // comm returns a communicator of process 0 and another one.
 func comm(t *testing.T, procs *Procs[*stub], id uint64, other int) Comm[*stub] {
 	t.Helper()
-	c, err := procs.Comm(pml.CommSpec{ID: cid.Extended{Base: id}, Members: members([2]int{0, 0}, [2]int{other, 0})}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{ID: cid.Extended{Base: id}, Members: members([2]int{0, 0}, [2]int{other, 0})}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
 	before := procs.counts()
 	for n := 1; n <= 3*maxDropped; n++ {
 		p := procs.Get(life(n))
-		procs.Present(p)
+		procs.SetPresent(p)
 		c := comm(t, procs, uint64(n), n)
-		procs.Died(life(n), "signal: killed")
+		procs.HandleFailure(life(n), "signal: killed")
 		if _, ok := procs.Remove(life(n)); ok {
 			t.Fatal("a process is removed that a communicator has")
 		}
@@ -52,7 +52,7 @@ func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 			t.Errorf("process %d is removed", n)
 		}
 	}
-	procs.Died(life(1), "signal: killed")
+	procs.HandleFailure(life(1), "signal: killed")
 	if _, ok := procs.Remove(life(1)); !ok {
 		t.Error("a process is kept that has failed")
 	}
@@ -61,7 +61,7 @@ func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 func TestRemove_EndWithoutCard_IsForgotten(t *testing.T) {
 	procs := newProcs(1)
 	before := procs.counts()
-	procs.Gone(life(5), framework.ErrPeerClosed)
+	procs.HandleEnd(life(5), framework.ErrPeerClosed)
 	if _, ok := procs.Remove(life(5)); !ok || procs.counts() != before {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}
@@ -71,10 +71,10 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 	procs := newProcs(2)
 	var reported []framework.Life
 	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
-	procs.Present(procs.Get(life(2)))
+	procs.SetPresent(procs.Get(life(2)))
 	first, second := comm(t, procs, 1, 2), comm(t, procs, 2, 2)
 	procs.Drop(&first)
-	procs.Died(life(2), "signal: killed")
+	procs.HandleFailure(life(2), "signal: killed")
 	if len(reported) > 0 {
 		t.Fatalf("%v is reported, which a communicator has", reported)
 	}
@@ -83,8 +83,8 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 		t.Errorf("reported are %v", reported)
 	}
 	// Without a communicator, the end itself is reported.
-	procs.Present(procs.Get(life(3)))
-	procs.Died(life(3), "signal: killed")
+	procs.SetPresent(procs.Get(life(3)))
+	procs.HandleFailure(life(3), "signal: killed")
 	if len(reported) != 2 || reported[1] != life(3) {
 		t.Errorf("reported are %v", reported)
 	}
@@ -92,14 +92,14 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 
 func TestRemove_LateFrameAndCard_LeaveNoState(t *testing.T) {
 	procs := newProcs(2)
-	procs.Died(life(1), "signal: killed")
+	procs.HandleFailure(life(1), "signal: killed")
 	procs.Remove(life(1))
 	before := procs.counts()
 	p := procs.Get(life(1))
-	if !p.Gone() || !p.IsDropped() {
+	if !p.HasEnded() || !p.IsDropped() {
 		t.Errorf("a late frame makes process 1 %v", p.Presence())
 	}
-	procs.Present(p)
+	procs.SetPresent(p)
 	if procs.counts() != before || procs.Find(life(1)) != nil {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}

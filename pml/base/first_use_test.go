@@ -41,7 +41,7 @@ type failing struct {
 }
 
 func (f *failing) Fail(err error) {
-	if f.End(err) {
+	if f.MarkEnded(err) {
 		*f.ends = append(*f.ends, f.Life)
 	}
 }
@@ -55,13 +55,13 @@ func lazy(n int) (*Procs[*failing], *cards, *[]framework.Life) {
 	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}, Cards: known}
 	t := new(Procs[*failing])
 	*t = NewProcs("test", env, func(p Proc) *failing { return &failing{p, ends} }, func(peer framework.Life, _ framework.Card) error {
-		if old := t.Present(t.Get(peer)); old != nil {
+		if old := t.SetPresent(t.Get(peer)); old != nil {
 			t.Forget(old)
-			old.Fail(t.Ended(old.Life))
+			old.Fail(t.ReplacedError(old.Life))
 		}
 		return nil
 	})
-	t.Present(t.Get(life(0)))
+	t.SetPresent(t.Get(life(0)))
 	return t, known, ends
 }
 
@@ -72,7 +72,7 @@ func world(t *testing.T, procs *Procs[*failing], n int) *Comm[*failing] {
 	for i := range n {
 		pairs = append(pairs, [2]int{i, 0})
 	}
-	c, err := procs.Comm(pml.CommSpec{Members: members(pairs...)}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{Members: members(pairs...)}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestProc_FirstUse_TakesOneCard(t *testing.T) {
 		t.Fatalf("%d processes have state, and %d cards were taken before the first use", len(procs.Lives), known.taken)
 	}
 	p := c.Proc(7)
-	if !p.Known || p.Life != life(7) || c.Proc(7) != p || !c.IsProc(7, p) || c.RankOf(p, 0) != 7 || !c.Has(p) {
+	if !p.HasCard || p.Life != life(7) || c.Proc(7) != p || !c.IsProc(7, p) || c.RankOf(p, 0) != 7 || !c.HasProc(p) {
 		t.Errorf("rank 7 is %+v", p.Proc)
 	}
 	if len(procs.Lives) != 2 || known.taken != 1 {
@@ -98,7 +98,7 @@ func TestProc_CardHasNotCome_IsGone(t *testing.T) {
 	procs, known, _ := lazy(3)
 	c := world(t, procs, 3)
 	delete(known.lives, life(2))
-	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrTransport) || p.Known {
+	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrTransport) || p.HasCard {
 		t.Errorf("a process without a card: %v", p.Err)
 	}
 }
@@ -106,16 +106,16 @@ func TestProc_CardHasNotCome_IsGone(t *testing.T) {
 func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 	procs, _, ends := lazy(3)
 	c := world(t, procs, 3)
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(1), "killed")
 	if len(*ends) != 1 {
 		t.Errorf("%v ended: waiters are not notified", *ends)
 	}
-	for _, err := range []error{c.CannotCome(1, pml.PointToPoint), c.Explain(c.Proc(1).Err, 1)} {
+	for _, err := range []error{c.CannotCome(1, pml.PointToPoint), c.MemberError(c.Proc(1).Err, 1)} {
 		if !errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("a receive from the dead: %v", err)
 		}
 	}
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(1), "killed")
 	n := 0
 	for range c.Failed() {
 		n++
@@ -136,7 +136,7 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
 			t.Fatalf("after %d of 3 have left: %v", i-1, err)
 		}
-		procs.Gone(life(i), framework.ErrPeerClosed)
+		procs.HandleEnd(life(i), framework.ErrPeerClosed)
 	}
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("after all have left: %v", err)
@@ -164,7 +164,7 @@ func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
 	if p := c.Proc(1); p.Life != life(1) || !errors.Is(p.Err, framework.ErrPeerClosed) {
 		t.Errorf("rank 1 is %v: %v", p.Life, p.Err)
 	}
-	if p := procs.Member(next); !p.Known || p.Err != nil {
+	if p := procs.Member(next); !p.HasCard || p.Err != nil {
 		t.Errorf("the new incarnation: %v", p.Err)
 	}
 }
@@ -191,10 +191,10 @@ func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 	}
 	after := world(t, procs, 2)
 	p := after.Proc(1)
-	if p.Err != nil || !p.Known {
+	if p.Err != nil || !p.HasCard {
 		t.Errorf("the process after Renew: %v", p.Err)
 	}
-	if q := before.Proc(1); q == p || !errors.Is(q.Err, framework.ErrGivenUp) || before.Has(p) || before.RankOf(p, 0) != -1 {
+	if q := before.Proc(1); q == p || !errors.Is(q.Err, framework.ErrPeerDisconnected) || before.HasProc(p) || before.RankOf(p, 0) != -1 {
 		t.Errorf("the old communicator has %v: %v", q, q.Err)
 	}
 }
@@ -202,13 +202,13 @@ func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 func TestMeet_UnknownProcess_LearnsItsCardOnceItHasCome(t *testing.T) {
 	procs, known, _ := lazy(1)
 	p := procs.Get(life(1)) // As for its first frame.
-	procs.Meet(p)
-	if p.Known || p.Err != nil {
-		t.Fatalf("known %t, %v before the card has come", p.Known, p.Err)
+	procs.LearnCard(p)
+	if p.HasCard || p.Err != nil {
+		t.Fatalf("known %t, %v before the card has come", p.HasCard, p.Err)
 	}
 	known.lives[life(1)] = true
-	if procs.Meet(p); !p.Known || procs.ByNonce(life(1).Nonce) != p {
-		t.Errorf("known %t after the card has come", p.Known)
+	if procs.LearnCard(p); !p.HasCard || procs.ByNonce(life(1).Nonce) != p {
+		t.Errorf("known %t after the card has come", p.HasCard)
 	}
 	if q := procs.ByNonce(99); q != nil {
 		t.Errorf("nonce 99 is %v", q)
@@ -220,7 +220,7 @@ func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 	var reported []framework.Life
 	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
 	c := world(t, procs, 2)
-	procs.Gone(life(1), framework.ErrPeerClosed)
+	procs.HandleEnd(life(1), framework.ErrPeerClosed)
 	if _, ok := procs.Remove(life(1)); ok || len(reported) > 0 {
 		t.Fatalf("removed %t, reported %v", ok, reported)
 	}
@@ -235,7 +235,7 @@ func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 
 func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
 	procs, known, _ := lazy(3)
-	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 1}, [2]int{2, 0}, [2]int{1, 0})}, cid.Rest{})
+	c, err := procs.Comm(pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 1}, [2]int{2, 0}, [2]int{1, 0})}, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +246,8 @@ func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
 	if c.Proc(1) != p || known.taken != 1 || c.RankOf(p, 1) != 1 || len(c.Ranks(p)) != 2 || c.MostRanks() != 2 {
 		t.Errorf("ranks %v, %d cards were taken", c.Ranks(p), known.taken)
 	}
-	procs.Died(life(2), "killed")
-	procs.Died(life(1), "killed")
+	procs.HandleFailure(life(2), "killed")
+	procs.HandleFailure(life(1), "killed")
 	if err := c.CannotCome(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from an endpoint of the dead: %v", err)
 	}

@@ -17,10 +17,10 @@ type Inquiries struct {
 }
 
 // Begin records an event.
-func (q *Inquiries) Begin() { q.count++ }
+func (q *Inquiries) RecordEvent() { q.count++ }
 
 // Name records the process that an event names. Begin follows.
-func (q *Inquiries) Name(by framework.ProcID) {
+func (q *Inquiries) RecordProcess(by framework.ProcID) {
 	if q.named == nil {
 		q.named = map[framework.ProcID]struct{}{}
 	}
@@ -28,18 +28,18 @@ func (q *Inquiries) Name(by framework.ProcID) {
 }
 
 // Asked is the number of the last event after which a communicator has sent inquiries, plus one.
-type Asked uint64
+type InquiryMark uint64
 
 // Once reports whether an event has occurred since the last call, and true for the first call.
-func (a *Asked) Once(q *Inquiries) bool {
-	now := Asked(q.count + 1)
+func (a *InquiryMark) IsDue(q *Inquiries) bool {
+	now := InquiryMark(q.count + 1)
 	isDue := *a != now
 	*a = now
 	return isDue
 }
 
-// ToAsk returns the ranks that a wait for any source asks. used has the state of the used members.
-func ToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquiries) iter.Seq[int] {
+// RanksToAsk returns the ranks that a wait for any source asks. used has the state of the used members.
+func RanksToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquiries) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if c.Len() <= maxInquired {
 			for rank := range c.Len() {

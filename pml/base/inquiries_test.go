@@ -15,9 +15,9 @@ func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
 		used.Set(7, new(int))
 		used.Set(900, new(int))
 		var q Inquiries
-		q.Name(life(1000).ID)
-		q.Name(life(5000).ID) // Not a member.
-		got := slices.Sorted(ToAsk(c, &used, &q))
+		q.RecordProcess(life(1000).ID)
+		q.RecordProcess(life(5000).ID) // Not a member.
+		got := slices.Sorted(RanksToAsk(c, &used, &q))
 		if want == nil {
 			for rank := range n {
 				want = append(want, rank)
@@ -42,19 +42,19 @@ func TestToAsk_ProcessWithSeveralRanks_HasAllOfThem(t *testing.T) {
 	}
 	used := NewTable[*int](c.Len(), false)
 	var q Inquiries
-	q.Name(life(1).ID)
-	if got := slices.Sorted(ToAsk(c, &used, &q)); !slices.Equal(got, []int{1, 2}) {
+	q.RecordProcess(life(1).ID)
+	if got := slices.Sorted(RanksToAsk(c, &used, &q)); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("asked are %v", got)
 	}
 }
 
 func TestAsked_EachEvent_IsDueOnce(t *testing.T) {
 	var q Inquiries
-	var asked Asked
+	var asked InquiryMark
 	for event := range 3 {
-		if first, again := asked.Once(&q), asked.Once(&q); !first || again {
+		if first, again := asked.IsDue(&q), asked.IsDue(&q); !first || again {
 			t.Errorf("after %d events: %t, then %t", event, first, again)
 		}
-		q.Begin()
+		q.RecordEvent()
 	}
 }

@@ -20,15 +20,15 @@ import (
 type Presence uint8
 
 const (
-	Present Presence = iota
+	Alive Presence = iota
 	// Leaving processes accept no messages. Some of their own may still come.
 	Leaving
 	// Departed processes have left, and none of their messages is outstanding.
-	Departed
+	Left
 	// Broken processes are unreachable, because their path has failed.
-	Broken
+	Unreachable
 	// Died processes were reported as failed by the bootstrap.
-	Died
+	ProcFailed
 )
 
 // Unknown is the number of messages of a process that has left without a goodbye.
@@ -43,17 +43,17 @@ const (
 )
 
 // Farewell is a set of actions that a PML performs for a leaving process.
-type Farewell uint8
+type ExitAction uint8
 
 const (
 	// Shut fails all sends to it that are not submitted to the network.
-	Shut Farewell = 1 << iota
+	FailSends ExitAction = 1 << iota
 	// Forget makes the transport abort the submitted sends.
-	Forget
+	AbortSends
 	// Seek searches for its messages. The PML calls Sought after a complete search.
-	Seek
+	SearchMessages
 	// End fails receives from it, because it has departed.
-	End
+	EndReceives
 )
 
 // Exit is the state of one process's end, as another process observes it. It is a pure state machine.
@@ -62,7 +62,7 @@ const (
 type Exit struct {
 	// Received and Aside count the messages of the process that were received, and those that
 	// were claimed otherwise. The PML updates them.
-	Received, Aside uint64
+	Received, Claimed uint64
 
 	// total is the number of messages in the goodbye.
 	total uint64
@@ -82,20 +82,20 @@ type Exit struct {
 func (x *Exit) Presence() Presence { return x.presence }
 
 // Gone reports whether no more messages of the process can come.
-func (x *Exit) Gone() bool { return x.presence > Leaving }
+func (x *Exit) HasEnded() bool { return x.presence > Leaving }
 
 // Failed reports whether the process is Gone without having left.
-func (x *Exit) Failed() bool { return x.presence > Departed }
+func (x *Exit) HasFailed() bool { return x.presence > Left }
 
 // Goodbye handles the departure of the process. total is the number of its messages to this process, or
 // Unknown. A number may follow Unknown. patience bounds the fruitless searches in a row, LastGap
 // apart. The first call returns Shut, and the PML calls Turn from then on. Later calls return 0.
-func (x *Exit) Goodbye(total uint64, patience int) Farewell {
+func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
 	switch x.presence {
-	case Present:
+	case Alive:
 		x.presence, x.total, x.maxFruitless = Leaving, total, patience
 		x.interval, x.graceTurnsLeft = FirstGap, graceTurns
-		return Shut
+		return FailSends
 	case Leaving:
 		x.total = min(x.total, total)
 	}
@@ -103,11 +103,11 @@ func (x *Exit) Goodbye(total uint64, patience int) Farewell {
 }
 
 // Gap returns the interval between the last turn and the next.
-func (x *Exit) Gap() time.Duration { return x.interval }
+func (x *Exit) StepInterval() time.Duration { return x.interval }
 
 // Turn handles the end of the interval Gap, or continues a search. The result has Forget once, and
 // Seek or End, or is 0.
-func (x *Exit) Turn() (f Farewell) {
+func (x *Exit) NextStep() (f ExitAction) {
 	if x.presence != Leaving {
 		return 0
 	}
@@ -116,18 +116,18 @@ func (x *Exit) Turn() (f Farewell) {
 			return 0
 		}
 	}
-	if x.ForgetOnce() {
-		f = Forget
+	if x.MarkAborted() {
+		f = AbortSends
 	}
-	if x.Received+x.Aside >= x.total || x.fruitless >= x.maxFruitless {
-		return f | End
+	if x.Received+x.Claimed >= x.total || x.fruitless >= x.maxFruitless {
+		return f | EndReceives
 	}
-	return f | Seek
+	return f | SearchMessages
 }
 
 // Sought handles the end of a complete search for the process's messages.
-func (x *Exit) Sought() {
-	switch found := x.Received + x.Aside; {
+func (x *Exit) FinishSearch() {
+	switch found := x.Received + x.Claimed; {
 	case found > x.accounted:
 		x.accounted, x.fruitless, x.interval = found, 0, FirstGap
 	case x.interval < LastGap:
@@ -139,16 +139,16 @@ func (x *Exit) Sought() {
 
 // Go sets the final condition of the process. It returns false if that was known. A failure replaces
 // Broken.
-func (x *Exit) Go(why Presence) bool {
-	if x.Gone() && !(x.presence == Broken && why == Died) {
+func (x *Exit) SetEnded(why Presence) bool {
+	if x.HasEnded() && !(x.presence == Unreachable && why == ProcFailed) {
 		return false
 	}
 	x.presence = why
 	return true
 }
 
-// ForgetOnce returns true at its first call, when the transport must abort its sends to the process.
-func (x *Exit) ForgetOnce() bool {
+// MarkAborted returns true at its first call, when the transport must abort its sends to the process.
+func (x *Exit) MarkAborted() bool {
 	first := !x.hasForgotten
 	x.hasForgotten = true
 	return first

@@ -19,7 +19,7 @@ var (
 func (p Presence) String() string { return presenceNames[p] }
 
 // String returns the set as in scripts, such as "Forget|Seek", and "nothing" for the empty set.
-func (f Farewell) String() string {
+func (f ExitAction) String() string {
 	var names []string
 	for i, name := range farewellNames {
 		if f&(1<<i) != 0 {
@@ -52,11 +52,11 @@ func command(x *Exit, line string) ([]string, error) {
 	case "received":
 		x.Received += uint64(n)
 	case "aside":
-		x.Aside += uint64(n)
+		x.Claimed += uint64(n)
 	case "turn": // n turns, which have the same result.
-		var last Farewell
+		var last ExitAction
 		for i := range n {
-			act := x.Turn()
+			act := x.NextStep()
 			if i > 0 && act != last {
 				return nil, fmt.Errorf("%q: turn %d: %v after %v", line, i+1, act, last)
 			}
@@ -64,15 +64,15 @@ func command(x *Exit, line string) ([]string, error) {
 		}
 		return []string{last.String()}, nil
 	case "sought":
-		x.Sought()
-		return []string{"next in " + x.Gap().String()}, nil
+		x.FinishSearch()
+		return []string{"next in " + x.StepInterval().String()}, nil
 	case "departed", "broken", "died":
 		for why, name := range presenceNames {
-			if name == f[0] && !x.Go(Presence(why)) {
+			if name == f[0] && !x.SetEnded(Presence(why)) {
 				return []string{"no news"}, nil
 			}
 		}
-		if x.ForgetOnce() {
+		if x.MarkAborted() {
 			return []string{"Forget"}, nil
 		}
 	case "presence":
@@ -110,8 +110,8 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 				if rapid.Bool().Draw(t, "unknown") {
 					n = Unknown
 				}
-				first := x.Presence() == Present
-				if (x.Goodbye(n, patience) == Shut) != first {
+				first := x.Presence() == Alive
+				if (x.Goodbye(n, patience) == FailSends) != first {
 					t.Fatal("shut is for the first goodbye")
 				}
 			case pick == 1 && uint64(got) < total:
@@ -119,36 +119,36 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 				x.Received++
 			case pick == 2 && uint64(got) < total:
 				got++
-				x.Aside++
+				x.Claimed++
 			default:
 				before := x.Presence()
-				act := x.Turn()
+				act := x.NextStep()
 				if act != 0 && before != Leaving {
 					t.Fatalf("%v for a process that is %v", act, before)
 				}
-				if act&Forget != 0 {
+				if act&AbortSends != 0 {
 					forgets++
 				}
-				if act&(Seek|End) != 0 && forgets != 1 {
+				if act&(SearchMessages|EndReceives) != 0 && forgets != 1 {
 					t.Fatalf("%v, and %d forgotten", act, forgets)
 				}
-				if act&Seek != 0 {
+				if act&SearchMessages != 0 {
 					seen := x.accounted
-					x.Sought()
+					x.FinishSearch()
 					switch {
 					case x.accounted > seen:
 						vain, atLast = 0, false
 					case atLast:
 						vain++
 					}
-					atLast = x.Gap() == LastGap
+					atLast = x.StepInterval() == LastGap
 				}
-				if act&End != 0 {
+				if act&EndReceives != 0 {
 					ends++
 					if uint64(got) < total && vain < patience {
 						t.Fatalf("ended with %d of %d messages after %d looks in vain", got, total, vain)
 					}
-					if !x.Go(Departed) || x.Go(Departed) || x.Go(Died) {
+					if !x.SetEnded(Left) || x.SetEnded(Left) || x.SetEnded(ProcFailed) {
 						t.Fatal("a process departs once")
 					}
 				}
@@ -157,7 +157,7 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 				}
 			}
 		}
-		if turns >= 1000 || ends != 1 || !x.Gone() || x.Failed() {
+		if turns >= 1000 || ends != 1 || !x.HasEnded() || x.HasFailed() {
 			t.Fatalf("after %d turns: %+v", turns, x)
 		}
 	})
@@ -167,10 +167,10 @@ func TestExit_AnyEvent_AllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var x Exit
 		x.Goodbye(1, 1)
-		for x.Turn() == 0 {
+		for x.NextStep() == 0 {
 		}
-		x.Sought()
-		x.Go(Died)
+		x.FinishSearch()
+		x.SetEnded(ProcFailed)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -12,7 +12,7 @@ import (
 type Proc struct {
 	Life framework.Life
 	// Known is set once the business card has come.
-	Known bool
+	HasCard bool
 	Stats pml.PeerStats
 	Exit
 	// Err is the error of sends to the process, and, if it is Gone, of receives from it. It
@@ -48,18 +48,18 @@ func (p *Proc) Base() *Proc { return p }
 // framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. End
 // returns false if the end was known. After true, the caller ends all pending operations with the
 // process.
-func (p *Proc) End(err error) bool {
-	why := Broken
-	if _, died := err.(*Failed); died {
-		why = Died
+func (p *Proc) MarkEnded(err error) bool {
+	why := Unreachable
+	if _, died := err.(*ProcFailure); died {
+		why = ProcFailed
 	} else if errors.Is(err, framework.ErrPeerClosed) {
-		why = Departed
+		why = Left
 	}
-	if !p.Go(why) {
+	if !p.SetEnded(why) {
 		return false
 	}
 	p.Err = err
-	if why == Broken && !errors.Is(err, framework.ErrGivenUp) {
+	if why == Unreachable && !errors.Is(err, framework.ErrPeerDisconnected) {
 		p.owner.notifyUnreachable(p.Life, err)
 	}
 	p.owner.handleEnd(p)
@@ -67,12 +67,12 @@ func (p *Proc) End(err error) bool {
 }
 
 // Failed is the Err of a process that the bootstrap has reported as failed.
-type Failed struct{ Reason string }
+type ProcFailure struct{ Reason string }
 
-func (e *Failed) Error() string { return "process failed: " + e.Reason }
+func (e *ProcFailure) Error() string { return "process failed: " + e.Reason }
 
 // Is reports whether target is framework.ErrProcFailed.
-func (e *Failed) Is(target error) bool { return target == framework.ErrProcFailed }
+func (e *ProcFailure) Is(target error) bool { return target == framework.ErrProcFailed }
 
 // Procs are the processes that a module knows.
 type Procs[P Process] struct {
@@ -151,10 +151,10 @@ func (t *Procs[P]) Get(life framework.Life) P {
 		p = t.makeProc(life)
 		if t.dropped.contains(life) { // It stays outside Lives.
 			p.Base().isDropped = true
-			p.Fail(t.Ended(life))
+			p.Fail(t.ReplacedError(life))
 			return p
 		}
-		if q := t.Lives[life.Nonce]; q == none || !q.Base().Known {
+		if q := t.Lives[life.Nonce]; q == none || !q.Base().HasCard {
 			t.Lives[life.Nonce] = p
 		}
 	}
@@ -196,8 +196,8 @@ func (t *Procs[P]) learn(life framework.Life) error {
 }
 
 // Meet takes the card of a process that has sent a message before its first use, if the card has come.
-func (t *Procs[P]) Meet(p P) {
-	if known := p.Base(); !known.Known && known.Err == nil && t.Find(known.Life) == p {
+func (t *Procs[P]) LearnCard(p P) {
+	if known := p.Base(); !known.HasCard && known.Err == nil && t.Find(known.Life) == p {
 		_ = t.learn(known.Life) // Otherwise the process stays unknown.
 	}
 }
@@ -215,7 +215,7 @@ func (t *Procs[P]) ByNonce(nonce uint64) (p P) {
 }
 
 // Unlearned returns a process without state, and its card, for queries that need no state.
-func (t *Procs[P]) Unlearned(life framework.Life) (p P, card framework.Card, ok bool) {
+func (t *Procs[P]) StatelessProc(life framework.Life) (p P, card framework.Card, ok bool) {
 	if t.env.Cards != nil {
 		card, ok = t.env.Cards.Card(life)
 	}
@@ -237,7 +237,7 @@ func (t *Procs[P]) endEarlier(life framework.Life) {
 	for old := range earlier {
 		t.changes++
 		if t.Find(old) == none {
-			t.makeProc(old).Fail(t.Ended(old))
+			t.makeProc(old).Fail(t.ReplacedError(old))
 		}
 	}
 }
@@ -246,15 +246,15 @@ func (t *Procs[P]) endEarlier(life framework.Life) {
 func (t *Procs[P]) isKnown(life framework.Life) bool {
 	var none P
 	p := t.Find(life)
-	return p != none && p.Base().Known
+	return p != none && p.Base().HasCard
 }
 
 // Present marks the card of p as known. It returns the earlier incarnation of the process, or the zero
 // P if there is none. If p has ended, its card is late, and a newer incarnation stays
 // present.
-func (t *Procs[P]) Present(p P) (before P) {
+func (t *Procs[P]) SetPresent(p P) (before P) {
 	known := p.Base()
-	known.Known = true
+	known.HasCard = true
 	if known.isDropped {
 		return before
 	}
@@ -288,9 +288,9 @@ func (t *Procs[P]) Forget(p P) {
 
 // Over returns the incarnations of other processes that have left or are unreachable, and have not
 // failed.
-func (t *Procs[P]) Over() (all []framework.Life) {
+func (t *Procs[P]) EndedIncarnations() (all []framework.Life) {
 	for _, p := range t.Lives {
-		if known := p.Base(); known.Gone() && known.Presence() != Died && known.Life != t.env.Self {
+		if known := p.Base(); known.HasEnded() && known.Presence() != ProcFailed && known.Life != t.env.Self {
 			all = append(all, known.Life)
 		}
 	}
@@ -302,11 +302,11 @@ func (t *Procs[P]) Over() (all []framework.Life) {
 // false.
 func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	var none P
-	if p != none && p.Base().Presence() == Died {
+	if p != none && p.Base().Presence() == ProcFailed {
 		return false
 	}
 	t.changes++
-	if e := t.ends[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrGivenUp) {
+	if e := t.ends[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrPeerDisconnected) {
 		delete(t.ends, life.ID)
 	}
 	if p == none && !t.InUse(life) {
@@ -315,7 +315,7 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	if p == none { // Communicators have the incarnation, and have not used it.
 		p = t.makeProc(life)
 	}
-	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrGivenUp)))
+	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrPeerDisconnected)))
 	for r := range t.inUse {
 		r.setProc(life, p)
 	}
@@ -328,10 +328,10 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 
 // Died handles a failure report of the bootstrap. Messages of the process that have arrived must have
 // been handled.
-func (t *Procs[P]) Died(life framework.Life, reason string) { t.handleEndReport(life, &Failed{reason}) }
+func (t *Procs[P]) HandleFailure(life framework.Life, reason string) { t.handleEndReport(life, &ProcFailure{reason}) }
 
 // Gone implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
-func (t *Procs[P]) Gone(life framework.Life, how error) {
+func (t *Procs[P]) HandleEnd(life framework.Life, how error) {
 	t.handleEndReport(life, t.transportError(life, how))
 }
 
@@ -352,17 +352,17 @@ func (t *Procs[P]) handleEndReport(life framework.Life, how error) {
 }
 
 // Ended returns the error of pending operations with an incarnation that a newer one has replaced.
-func (t *Procs[P]) Ended(life framework.Life) error {
+func (t *Procs[P]) ReplacedError(life framework.Life) error {
 	return t.transportError(life, framework.ErrPeerClosed)
 }
 
-// NotMember returns the error of an operation with a process that has refused the communicator.
-func (t *Procs[P]) NotMember(life framework.Life) error {
+// NotMemberError returns the error of an operation with a process that has refused the communicator.
+func (t *Procs[P]) NotMemberError(life framework.Life) error {
 	return t.transportError(life, framework.ErrNotMember)
 }
 
 // Dropped returns the error of a synchronous send whose message was dropped by its receiver.
-func (t *Procs[P]) Dropped(life framework.Life) error {
+func (t *Procs[P]) DroppedError(life framework.Life) error {
 	return t.transportError(life, framework.ErrCommClosed)
 }
 

@@ -143,7 +143,7 @@ func (r *roster[P]) proc(rank int) P {
 			p = r.all.Member(life)
 		}
 		r.procs.Set(first, p)
-		if known := p.Base(); known.Gone() {
+		if known := p.Base(); known.HasEnded() {
 			r.recordEnd(first, known.Presence(), known.Err)
 		}
 	}
@@ -187,7 +187,7 @@ func (r *roster[P]) recordProcEnd(p *Proc) {
 // recordEnd records an end once. An unreachable process may be reported as failed later.
 func (r *roster[P]) recordEnd(first int, presence Presence, how error) {
 	at, isBroken := slices.BinarySearch(r.unreachable, first)
-	if _, hasEnded := r.ended[first]; hasEnded && !(isBroken && presence == Died) {
+	if _, hasEnded := r.ended[first]; hasEnded && !(isBroken && presence == ProcFailed) {
 		return
 	}
 	if isBroken {
@@ -198,9 +198,9 @@ func (r *roster[P]) recordEnd(first int, presence Presence, how error) {
 	}
 	r.ended[first] = how
 	switch presence {
-	case Broken:
+	case Unreachable:
 		r.unreachable = slices.Insert(r.unreachable, at, first)
-	case Died:
+	case ProcFailed:
 		r.failed = append(r.failed, first)
 	}
 }
@@ -276,7 +276,7 @@ func (t *Procs[P]) recordKnownEnds(r *roster[P]) {
 		switch how := t.endOf(life); {
 		case how == nil:
 		case isLeft(how):
-			r.recordEnd(first, Departed, how)
+			r.recordEnd(first, Left, how)
 		default:
 			p := t.endedMember(life, how)
 			r.procs.Set(first, p)
@@ -309,9 +309,9 @@ func (t *Procs[P]) recordKnownEnds(r *roster[P]) {
 func (t *Procs[P]) endOf(life framework.Life) error {
 	var none P
 	if q := t.Find(life); q != none {
-		if known := q.Base(); known.Gone() {
+		if known := q.Base(); known.HasEnded() {
 			return known.Err
-		} else if known.Known {
+		} else if known.HasCard {
 			return nil
 		}
 	}
@@ -319,7 +319,7 @@ func (t *Procs[P]) endOf(life framework.Life) error {
 		return e.how
 	}
 	if q := t.present[life.ID]; q != none && q.Base().Life != life || t.dropped.contains(life) {
-		return t.Ended(life)
+		return t.ReplacedError(life)
 	}
 	return nil
 }

@@ -67,53 +67,53 @@ func (c *comm) discardUnexpected(plane pml.Plane) {
 func (c *comm) advanceClose() {
 	m := c.m
 	switch stage := c.Rest.Stage(); {
-	case stage == cid.Open || c.Pending > 0 || m.closed:
+	case stage == cid.StageOpen || c.Pending > 0 || m.closed:
 		return
-	case stage != cid.Ending: // A matched probe had started before, and its message is received now.
+	case stage != cid.StageEnding: // A matched probe had started before, and its message is received now.
 		for _, p := range c.peers.All() {
-			if p.tally.Any() {
+			if p.tally.HasMessages() {
 				p.reportLateMessage()
 			}
 		}
 		return
 	}
-	m.comms.Table.Rest(c.Spec.Local)
+	m.comms.Table.Quarantine(c.Spec.Local)
 	for rank, p := range c.peers.All() {
 		switch {
 		case c.Spec.IsElsewhere(rank):
 		case rank == c.Spec.Rank:
-			p.tally.Final(p.tally.Sent)
-			c.Rest.PartSelf(&p.closing, p.tally.All())
-		case p.proc.Gone():
-			c.Rest.Gone(&p.closing)
+			p.tally.SetFinal(p.tally.Sent)
+			c.Rest.NotifySelf(&p.closing, p.tally.IsComplete())
+		case p.proc.HasEnded():
+			c.Rest.PeerEnded(&p.closing)
 		default:
-			p.applyClosing(c.Rest.Part(&p.closing, p.hasSentID || p.tally.Any(), p.tally.All()))
+			p.applyClosing(c.Rest.NotifyPeer(&p.closing, p.hasSentID || p.tally.HasMessages(), p.tally.IsComplete()))
 		}
 	}
-	c.applyCommClosing(c.Rest.Parted())
+	c.applyCommClosing(c.Rest.FinishNotify())
 }
 
 // handleClosed handles the notification of a member that it has closed the communicator, or
 // its acknowledgment of the close here. In both cases it neither sends nor receives any
 // more. Lock held.
 func (p *peer) handleClosed(f *control) {
-	p.tally.Final(f.sent)
+	p.tally.SetFinal(f.sent)
 	if f.typ == controlRefused {
 		p.handleRefusal()
 	}
 	p.applyExchange(p.exchange.RecvClosed())
-	p.applyClosing(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.All()))
+	p.applyClosing(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.IsComplete()))
 }
 
 // handleRefusal handles the notification of a member that its part in the creation of the
 // communicator has failed. Lock held.
 func (p *peer) handleRefusal() {
 	c := p.c
-	if c.Closed() || p.hasRefused {
+	if c.IsClosed() || p.hasRefused {
 		return
 	}
 	p.hasRefused, c.hasRefusal, p.canSend = true, true, false
-	err := c.m.procs.NotMember(p.proc.Life)
+	err := c.m.procs.NotMemberError(p.proc.Life)
 	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
 		e.Owner.abort(err)
 	}
@@ -140,7 +140,7 @@ func (c *comm) refusedBy(src int) error {
 	}
 	for _, p := range c.peers.All() {
 		if p.hasRefused && (src == p.rank || src == pml.AnySource) {
-			return c.m.procs.NotMember(p.proc.Life)
+			return c.m.procs.NotMemberError(p.proc.Life)
 		}
 	}
 	return nil
@@ -152,7 +152,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 	defer m.engine.Unlock()
 	m.mustCheckFailures = true // Later receives and probes inquire too.
 	m.drainNetwork()
-	m.inquiries.Name(by)
+	m.inquiries.RecordProcess(by)
 	m.inquire()
 }
 
@@ -160,7 +160,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 // the communicator, whether they are in it. A failure during the creation of a communicator
 // may have excluded some of them. Lock held.
 func (m *Module) inquire() {
-	m.inquiries.Begin()
+	m.inquiries.RecordEvent()
 	for _, r := range m.requests {
 		switch {
 		case r.c == nil:
@@ -179,10 +179,10 @@ func (c *comm) inquire(src int) {
 		c.peer(src).inquire()
 		return
 	}
-	if !c.inquiry.Once(&c.m.inquiries) {
+	if !c.inquiry.IsDue(&c.m.inquiries) {
 		return
 	}
-	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
+	for rank := range base.RanksToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
 		if !c.Spec.IsElsewhere(rank) {
 			c.peer(rank).inquire()
 		}
@@ -190,7 +190,7 @@ func (c *comm) inquire(src int) {
 }
 
 func (p *peer) inquire() {
-	if p.isInquired || p.tally.Taken != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+	if p.isInquired || p.tally.Consumed != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
 		return
 	}
 	p.isInquired = true
@@ -214,10 +214,10 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 
 // applyClosing performs the actions that cid.Rest returns for a member. Lock held.
 func (p *peer) applyClosing(act cid.Action) {
-	if act&cid.Tell != 0 {
+	if act&cid.SendClosed != 0 {
 		p.notify(controlClosed)
 	}
-	if act&cid.Answer != 0 {
+	if act&cid.SendClosedAck != 0 {
 		p.notify(controlClosedAck)
 	}
 	p.c.applyCommClosing(act)
@@ -228,10 +228,10 @@ const maxQuiet = 256
 
 // applyCommClosing performs the actions that concern the whole communicator. Lock held.
 func (c *comm) applyCommClosing(act cid.Action) {
-	if act&cid.Rested != 0 {
+	if act&cid.FreeIndex != 0 {
 		c.releaseIndex()
 	}
-	if act&cid.Quiet == 0 {
+	if act&cid.MarkQuiet == 0 {
 		return
 	}
 	m := c.m
@@ -239,18 +239,18 @@ func (c *comm) applyCommClosing(act cid.Action) {
 	if len(m.quietComms) > min(maxQuiet, 1<<m.layout.indexBits/4) {
 		first := m.quietComms[0]
 		m.quietComms = slices.Delete(m.quietComms, 0, 1)
-		first.Rest.Forget()
+		first.Rest.EndQuarantine()
 		first.releaseIndex()
 	}
 }
 
 // reportLateMessage handles a message of the member that came after the members were notified. Lock held.
-func (p *peer) reportLateMessage() { p.applyClosing(p.c.Rest.Came(&p.closing, p.tally.All())) }
+func (p *peer) reportLateMessage() { p.applyClosing(p.c.Rest.RecvLate(&p.closing, p.tally.IsComplete())) }
 
 // isDrained reports whether no message can come any more, and none is in the network. For
 // failed members that is the case after one reaper probe that follows the failure.
 func (c *comm) isDrained() bool {
-	return c.Rest.Stage() == cid.Over && slices.Min(c.reapedFailures[:]) >= c.lastFailureOrder()
+	return c.Rest.Stage() == cid.StageFinished && slices.Min(c.reapedFailures[:]) >= c.lastFailureOrder()
 }
 
 // lastFailureOrder returns proc.failureOrder of the member that failed last, or 0.
@@ -283,7 +283,7 @@ func (c *comm) releaseIndex() {
 	}
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
-	m.comms.Table.Rested(c.Spec.Local)
+	m.comms.Table.EndQuarantine(c.Spec.Local)
 }
 
 // countDropped counts a message that is dropped. Lock held.
@@ -293,8 +293,8 @@ func (c *comm) countDropped(msg *message) {
 		return
 	}
 	p.proc.Stats.Dropped++
-	p.tally.Taken[msg.plane]++
-	if c.Rest.Stage() >= cid.Parted {
+	p.tally.Consumed[msg.plane]++
+	if c.Rest.Stage() >= cid.StageNotified {
 		p.reportLateMessage()
 	}
 }
@@ -356,7 +356,7 @@ func (m *Module) reap() {
 		if rp.plane++; over || int(rp.plane) == pml.Planes {
 			rp.cursor, rp.plane = rp.cursor+1, 0
 		}
-		if over || c.pulls[plane].remaining > 0 || c.sweepers[plane] != nil || c.Over(plane) == nil { // Deferred receives come first.
+		if over || c.pulls[plane].remaining > 0 || c.sweepers[plane] != nil || c.StartError(plane) == nil { // Deferred receives come first.
 			continue
 		}
 		msg := m.newMessage(c, plane)

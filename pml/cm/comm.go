@@ -20,7 +20,7 @@ type comm struct {
 	peers   base.Table[*peer]
 	// hasRefusal is set once a member has refused the communicator.
 	hasRefusal bool
-	inquiry    base.Asked
+	inquiry    base.InquiryMark
 	// reapedFailures has, for each plane, the value of Module.failureCount at the start
 	// of the last reaper probe that found no message.
 	reapedFailures [pml.Planes]uint32
@@ -60,7 +60,7 @@ type peer struct {
 	// isInquired is set once the member was asked whether it is in the communicator.
 	isInquired bool
 	hasRefused bool
-	closing    cid.Closing
+	closing    cid.PeerClose
 	tally      cid.Tally
 	missed     missedReceives
 	unreceived unreceivedMessages
@@ -84,7 +84,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 			}
 		}
 	}
-	known, err := m.procs.Comm(spec, cid.NewRest(cid.Held, unknownSenders))
+	known, err := m.procs.Comm(spec, cid.NewCommClose(cid.Held, unknownSenders))
 	if err != nil {
 		return nil, err
 	}

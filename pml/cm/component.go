@@ -61,7 +61,7 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m.name, m.mtl, m.caps = open[0].Name, open[0].Module, open[0].Module.Caps()
 	m.source = m.mtl
 	m.openFailure = failedCandidates(m.mtl.Describe())
-	m.recvPoller, _ = framework.As[mtl.Looker](m.mtl)
+	m.recvPoller, _ = framework.As[mtl.ImmediateReceiver](m.mtl)
 	if m.caps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
 			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
@@ -69,10 +69,10 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	if m.hasMessageLimit = m.caps.MaxMessage < unlimited; m.hasMessageLimit {
 		m.minRecvBytes = rtsSize
 		m.fragmented = fragmentedMessages{sends: map[uint64]*request{}, recvsByTag: map[int32]*request{}, receiving: map[origin]struct{}{}}
-		if k, ok := framework.As[mtl.Keeper](m.mtl); ok {
+		if k, ok := framework.As[mtl.MessageSaver](m.mtl); ok {
 			m.prefixKeeper = k
 			m.engine.Lock()
-			k.Keep(rtsSize)
+			k.SaveMessages(rtsSize)
 			m.engine.Unlock()
 		}
 	}

@@ -211,7 +211,7 @@ func (m *Module) handleControl(f *control) {
 	if (f.typ == controlClosedAck || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
 		f.rank = uint32(c.RankOf(p, f.endpoint))
 	}
-	if p == nil || p.Gone() || int64(f.rank) >= int64(c.Len()) || !c.IsProc(int(f.rank), p) || c.EndpointOf(int(f.rank)) != f.endpoint {
+	if p == nil || p.HasEnded() || int64(f.rank) >= int64(c.Len()) || !c.IsProc(int(f.rank), p) || c.EndpointOf(int(f.rank)) != f.endpoint {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}
@@ -270,14 +270,14 @@ func (m *Module) handleUnknownComm(f *control) {
 		}
 		return
 	}
-	if !m.comms.Over(f.id) {
+	if !m.comms.IsEnded(f.id) {
 		m.queueEarly(f)
 		return
 	}
 	if p := m.procs.Lives[f.from]; p != nil {
 		p.Stats.Dropped++
 		answer := control{typ: controlClosedAck, id: to, endpoint: f.id.Endpoint, rank: anyRank}
-		if m.comms.Refused(f.id) {
+		if m.comms.IsRefused(f.id) {
 			answer.typ = controlRefused
 		}
 		p.sendControl(answer, nil)

@@ -28,7 +28,7 @@ func (r *request) doubt(err error) {
 	m := r.m
 	known := r.c.recvFailure(r.source(), r.plane)
 	if p := r.p; p != nil && p.proc.Err != nil {
-		known = r.c.Explain(p.proc.Err, p.rank)
+		known = r.c.MemberError(p.proc.Err, p.rank)
 	} else if p == nil && known == nil && r.c.hasFailedMember {
 		known = r.c.lastMemberFailure() // After the failure, the network has no receives from any source.
 	}
@@ -44,7 +44,7 @@ func (r *request) doubt(err error) {
 // resolveDoubts fails the operations whose wait is over. Lock held.
 func (m *Module) resolveDoubts() {
 	now := time.Now()
-	steps := base.DoubtTaken(m.doubts.lastCheckAt, now)
+	steps := base.DoubtStepsElapsed(m.doubts.lastCheckAt, now)
 	if steps == 0 {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (r *request, ok bool) {
 	m := c.m
 	p := c.peers.Get(dst)
-	if p == nil || !p.canSend || buf.Layout() != nil || c.Closed() || c.Aborted[plane] != nil {
+	if p == nil || !p.canSend || buf.Layout() != nil || c.IsClosed() || c.Aborted[plane] != nil {
 		return nil, false
 	}
 	proc := p.proc
@@ -79,7 +79,7 @@ func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag
 		m.engine.Progress()
 	}
 	p := c.peers.Get(src)
-	if p == nil || !p.proc.isConnected || buf.Layout() != nil || c.Closed() ||
+	if p == nil || !p.proc.isConnected || buf.Layout() != nil || c.IsClosed() ||
 		m.unexpectedCount+m.activePulls > 0 || m.mustCheckFailures || c.hasRefusal || m.env.Hooks != nil {
 		return 0, 0, nil, false
 	}
@@ -95,7 +95,7 @@ func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag
 	hasPolled := m.recvPoller != nil && polls > 0
 	var err error
 	if hasPolled {
-		err = m.recvPoller.RecvLook(&r.op, p.proc.endpoint, e, into, polls)
+		err = m.recvPoller.RecvAndPoll(&r.op, p.proc.endpoint, e, into, polls)
 		polls = 1
 	} else {
 		err = m.mtl.Recv(&r.op, p.proc.endpoint, e, into)

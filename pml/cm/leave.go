@@ -69,7 +69,7 @@ func (m *Module) sendGoodbyes() {
 	}
 	for _, p := range m.procs.Lives {
 		n := p.sentOnClosed + sent[p]
-		if p.Life == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Aside == 0 {
+		if p.Life == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Claimed == 0 {
 			continue
 		}
 		p.sendControl(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
@@ -98,11 +98,11 @@ type leaver struct {
 // sends no more. patience is that of base.Exit. Lock held.
 func (p *proc) startLeaving(total uint64, patience int) {
 	closed := &framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed}
-	if p.Presence() == base.Present && !p.isConnected && p.connectMTL() != nil { // No receive from it can match.
+	if p.Presence() == base.Alive && !p.isConnected && p.connectMTL() != nil { // No receive from it can match.
 		p.Fail(closed)
 		return
 	}
-	if p.Goodbye(total, patience)&base.Shut == 0 {
+	if p.Goodbye(total, patience)&base.FailSends == 0 {
 		return
 	}
 	p.failSends(closed)
@@ -114,7 +114,7 @@ func (p *proc) startLeaving(total uint64, patience int) {
 // still come, unless nothing was exchanged with it.
 func (p *proc) handleLeft() {
 	patience := maxFruitlessSearches
-	if !p.hasContact && p.sentOnClosed+p.Received+p.Aside == 0 {
+	if !p.hasContact && p.sentOnClosed+p.Received+p.Claimed == 0 {
 		patience = 1
 	}
 	p.startLeaving(base.Unknown, patience)
@@ -125,7 +125,7 @@ func (m *Module) handleGoodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.queueEarly(f)
-	case p.Life == m.env.Self || p.Gone():
+	case p.Life == m.env.Self || p.HasEnded():
 	default:
 		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
 		p.startLeaving(f.sent[0], maxFruitlessSearches)
@@ -137,7 +137,7 @@ func (m *Module) handleGoodbye(p *proc, f *control) {
 func (m *Module) advanceLeavers() {
 	now := time.Now()
 	m.leavers = slices.DeleteFunc(m.leavers, func(l *leaver) bool {
-		return l.Gone() || now.After(l.nextTurnAt) && l.advance(now)
+		return l.HasEnded() || now.After(l.nextTurnAt) && l.advance(now)
 	})
 }
 
@@ -145,7 +145,7 @@ func (m *Module) advanceLeavers() {
 func (m *Module) leaverInterval() time.Duration {
 	gap := base.LastGap
 	for _, l := range m.leavers {
-		if gap = min(gap, l.Gap()); l.cursor > 0 {
+		if gap = min(gap, l.StepInterval()); l.cursor > 0 {
 			return base.FirstGap
 		}
 	}
@@ -155,21 +155,21 @@ func (m *Module) leaverInterval() time.Duration {
 // advance performs the actions of the process's Exit, or continues a search. It reports
 // whether no further message can come. Lock held.
 func (l *leaver) advance(now time.Time) bool {
-	act := l.Turn()
-	if act&base.Forget != 0 {
+	act := l.NextStep()
+	if act&base.AbortSends != 0 {
 		l.forgetEndpoint()
 	}
-	if act&base.End != 0 {
+	if act&base.EndReceives != 0 {
 		l.Fail(l.Err)
 		return true
 	}
-	if act&base.Seek != 0 {
+	if act&base.SearchMessages != 0 {
 		if !l.searchPlanes() {
 			return false
 		}
-		l.Sought()
+		l.FinishSearch()
 	}
-	l.nextTurnAt = now.Add(l.Gap())
+	l.nextTurnAt = now.Add(l.StepInterval())
 	return false
 }
 
@@ -183,7 +183,7 @@ func (l *leaver) searchPlanes() bool {
 			l.cursor = 0
 			return true
 		}
-		if c := m.comms.ByIndex[i]; c != nil && !c.Closed() { // The reaper covers closed ones.
+		if c := m.comms.ByIndex[i]; c != nil && !c.IsClosed() { // The reaper covers closed ones.
 			ranks := c.Ranks(l.proc)
 			if l.rankCursor < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rankCursor]) {
 				if m.activePulls >= maxPulls || c.pulls[plane].remaining > 0 {

@@ -26,8 +26,8 @@ type Module struct {
 	mtl  mtl.Module
 	// recvPoller and prefixKeeper are optional interfaces of the MTL, nil if it does not
 	// implement them.
-	recvPoller   mtl.Looker
-	prefixKeeper mtl.Keeper
+	recvPoller   mtl.ImmediateReceiver
+	prefixKeeper mtl.MessageSaver
 	source       progress.Source
 	caps         mtl.Caps
 	layout       idLayout
@@ -150,7 +150,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainNetwork()
-	m.procs.Died(peer, reason)
+	m.procs.HandleFailure(peer, reason)
 	m.inquire()
 }
 
@@ -167,12 +167,12 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	defer m.engine.Unlock()
 	if !errors.Is(how, framework.ErrPeerClosed) {
 		m.drainNetwork()
-		m.procs.Gone(peer, how)
+		m.procs.HandleEnd(peer, how)
 		m.inquire()
 		return
 	}
 	m.leftNonces[peer.ID] = peer.Nonce
-	if p := m.procs.Find(peer); p != nil && p.Known {
+	if p := m.procs.Find(peer); p != nil && p.HasCard {
 		p.handleLeft()
 	} else if m.procs.InUse(peer) {
 		m.procs.Member(peer) // It leaves at once.
@@ -261,8 +261,8 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}
 	p := m.procs.Find(peer)
-	if p == nil || !p.Known {
-		stateless, card, ok := m.procs.Unlearned(peer)
+	if p == nil || !p.HasCard {
+		stateless, card, ok := m.procs.StatelessProc(peer)
 		if !ok {
 			return route
 		}

@@ -197,7 +197,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		if c.isSwept(src, plane) {
 			return c.findSwept(ctx, src, tag, plane, claim)
 		}
-		if c.Closed() {
+		if c.IsClosed() {
 			return nil, framework.ErrClosed // Another communicator may get its id.
 		}
 		if msg := c.findUnexpected(src, tag, plane, claim); msg != nil {
@@ -225,7 +225,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 	if msg := c.findUnexpected(src, tag, plane, claim); msg != nil { // It was pulled meanwhile.
 		return msg, nil
 	}
-	if c.Closed() {
+	if c.IsClosed() {
 		return nil, framework.ErrClosed
 	}
 	return nil, c.probeFailure(src, tag, plane)
@@ -238,7 +238,7 @@ func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, cla
 	last := s.startedSweeps + 1
 	s.restart()
 	for err == nil {
-		if err = c.Over(plane); err != nil {
+		if err = c.StartError(plane); err != nil {
 			break
 		} else if msg = c.findUnexpected(src, tag, plane, claim); msg != nil || s.finishedSweeps >= last {
 			break

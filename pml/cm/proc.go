@@ -29,13 +29,13 @@ type proc struct {
 // learn stores the card of a process's present incarnation. Lock held.
 func (m *Module) learn(life framework.Life, card framework.Card) error {
 	p := m.procs.Get(life)
-	if p.Known {
+	if p.HasCard {
 		return nil
 	}
 	p.card = card
 	p.Stats.Transport = m.name
-	if old := m.procs.Present(p); old != nil {
-		if old.Gone() {
+	if old := m.procs.SetPresent(p); old != nil {
+		if old.HasEnded() {
 			m.procs.Forget(old)
 		} else { // Its messages and its goodbye may still come.
 			old.startLeaving(base.Unknown, maxFruitlessSearches)
@@ -92,7 +92,7 @@ func (p *proc) failSends(err error) {
 	p.dropEarly()
 	for _, r := range p.m.requests {
 		if r.c != nil && r.isSend && r.p.proc == p {
-			r.abort(r.c.Explain(err, r.p.rank))
+			r.abort(r.c.MemberError(err, r.p.rank))
 		}
 	}
 }
@@ -108,16 +108,16 @@ func (p *proc) forgetEndpoint() {
 // Fail implements base.Process. It withdraws receives that the MTL has. They end when
 // the MTL completes them. Lock held.
 func (p *proc) Fail(err error) {
-	if !p.End(err) {
+	if !p.MarkEnded(err) {
 		return
 	}
 	m := p.m
 	p.dropEarly()
-	if p.Failed() {
+	if p.HasFailed() {
 		m.failureCount++
 		p.failureOrder = m.failureCount
 	}
-	if p.ForgetOnce() {
+	if p.MarkAborted() {
 		p.forgetEndpoint()
 	}
 	m.mustCheckFailures = true
@@ -131,20 +131,20 @@ func (p *proc) Fail(err error) {
 		if r.c == nil || r.state == complete || r.state == gathered || r.state == deferred && r.c.sweepers[r.plane] != nil {
 			continue // The sweep ends its deferred receives.
 		}
-		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
+		if err := r.c.EndError(r.source(), r.plane, p); err != nil {
 			r.abort(err)
 		} else if r.state == doubtful && r.p == nil && r.c.isFailedMember(p) {
-			r.fail(r.c.Explain(p.Err, r.c.Ranks(p)[0])) // Its message was lost.
+			r.fail(r.c.MemberError(p.Err, r.c.Ranks(p)[0])) // Its message was lost.
 		}
 	}
 	for _, c := range m.reapedComms {
-		if !c.Closed() {
+		if !c.IsClosed() {
 			continue
 		}
 		for _, rank := range c.Ranks(p) {
 			if !c.Spec.IsElsewhere(rank) {
 				q := c.peer(rank)
-				q.applyClosing(c.Rest.Gone(&q.closing))
+				q.applyClosing(c.Rest.PeerEnded(&q.closing))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ const (
 // search first. Receives without a match there wait for the end of the pull. startPull does nothing
 // if a pull is in progress, or none is possible. Lock held.
 func (c *comm) startPull(plane pml.Plane, from *peer) {
-	if c.pulls[plane].remaining > 0 || c.isRecalling(plane) || c.Over(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.isConnected {
+	if c.pulls[plane].remaining > 0 || c.isRecalling(plane) || c.StartError(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.isConnected {
 		return
 	}
 	c.beginPull(plane, from)
@@ -109,12 +109,12 @@ func (msg *message) deliverPulled() {
 
 // continuePull probes for the next message, or ends the pull.
 func (c *comm) continuePull(plane pml.Plane) {
-	left, isOver := &c.pulls[plane].remaining, c.Over(plane) != nil
+	left, isOver := &c.pulls[plane].remaining, c.StartError(plane) != nil
 	if s := c.sweepers[plane]; s != nil && s.isRunning {
 		isOver = !s.isNeeded()
 	}
 	if *left == 1 && c.sweepers[plane] != nil {
-		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulls[plane].from.proc.Gone()
+		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulls[plane].from.proc.HasEnded()
 	}
 	if *left == 1 || isOver {
 		c.endPull(plane)
@@ -160,7 +160,7 @@ func (c *comm) postDeferred(plane pml.Plane) {
 		r.state = idle
 		r.post()
 	}
-	if c.Over(plane) != nil {
+	if c.StartError(plane) != nil {
 		c.discardUnexpected(plane)
 	}
 	c.m.wakeProbes()
@@ -175,14 +175,14 @@ func (m *Module) awaitPull(ctx context.Context) error {
 // queueUnexpected puts a claimed message into the unexpected queue. Lock held.
 func (c *comm) queueUnexpected(msg *message, p *peer) {
 	msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
-	c.queues[msg.plane].Keep(&p.match[msg.plane], &msg.node)
+	c.queues[msg.plane].AddUnexpected(&p.match[msg.plane], &msg.node)
 	c.m.unexpectedCount++
 	p.proc.Stats.Unexpected++
 }
 
 // takeUnexpected removes a message from the unexpected queue. Lock held.
 func (c *comm) takeUnexpected(found *match.Message[message], plane pml.Plane) *message {
-	c.queues[plane].Take(found)
+	c.queues[plane].RemoveUnexpected(found)
 	c.m.unexpectedCount--
 	return found.Owner
 }

@@ -67,7 +67,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	if m.env.Hooks != nil {
 		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
-	if c.Closed() {
+	if c.IsClosed() {
 		r.fail(framework.ErrClosed)
 		return r
 	}
@@ -109,7 +109,7 @@ func (r *request) post() {
 		p := r.p.proc
 		if !p.isConnected && p.connect() != nil {
 			// Without an endpoint the MTL would match messages of other processes.
-			r.fail(c.Explain(p.Err, r.p.rank))
+			r.fail(c.MemberError(p.Err, r.p.rank))
 			return
 		}
 		from = p.endpoint
@@ -182,7 +182,7 @@ func (r *request) receiveClaimed() {
 func (r *request) receivedClaimed(res *mtl.Result) {
 	if res.Err == nil || errors.Is(res.Err, framework.ErrTruncate) {
 		if p, err := r.c.senderOf(res); err == nil {
-			p.proc.Aside--
+			p.proc.Claimed--
 		}
 	}
 	r.recvDone(res)
@@ -250,7 +250,7 @@ func (c *comm) senderOf(res *mtl.Result) (*peer, error) {
 func (c *comm) countClaimed(res *mtl.Result) (*peer, error) {
 	p, err := c.senderOf(res)
 	if err == nil {
-		p.proc.Aside++
+		p.proc.Claimed++
 	}
 	return p, err
 }
@@ -260,5 +260,5 @@ func (p *peer) countReceived(plane pml.Plane, bytes int64) {
 	p.proc.Received++
 	p.proc.Stats.Received++
 	p.proc.Stats.RecvBytes += uint64(bytes)
-	p.tally.Taken[plane]++
+	p.tally.Consumed[plane]++
 }

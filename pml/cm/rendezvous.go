@@ -39,7 +39,7 @@ import (
 // rtsSize is the size of an RTS in bytes. Few user messages have this length.
 const rtsSize = 61
 
-const _ = uint(mtl.MostKept - rtsSize) // The MTL can save an RTS.
+const _ = uint(mtl.MaxSavedMessage - rtsSize) // The MTL can save an RTS.
 
 // fragmentPlane is the plane of fragments.
 const fragmentPlane = 1<<planeBits - 1
@@ -290,7 +290,7 @@ func (r *request) receivedPrefix(b []byte) []byte {
 
 // savePrefix copies the prefix of a received message, which the MTL keeps until Done returns.
 func (r *request) savePrefix() {
-	if kept := r.m.prefixKeeper.Kept(&r.op); kept != nil {
+	if kept := r.m.prefixKeeper.SavedMessage(&r.op); kept != nil {
 		if r.fragments == nil {
 			r.fragments = new(fragments)
 		}
@@ -306,7 +306,7 @@ func (r *request) startFragments(p *peer, h rts, tag int32) {
 	m, l := r.m, &r.m.fragmented
 	r.p = p
 	if p.proc.Err != nil {
-		r.fail(r.c.Explain(p.proc.Err, p.rank))
+		r.fail(r.c.MemberError(p.proc.Err, p.rank))
 		return
 	}
 	if len(l.recvsByTag) >= 1<<(m.caps.TagBits-1) {
@@ -428,7 +428,7 @@ func (msg *message) deliverInspected() {
 		res = mtl.Result{Err: msg.err}
 	case msg.isRTS:
 		msg.c.m.freeMessage(msg)
-		from.proc.Aside--
+		from.proc.Claimed--
 		r.startFragments(from, h, res.Tag)
 		return
 	default:

@@ -162,13 +162,13 @@ func (r *request) finish() {
 
 // fail completes a request with an error. Lock held.
 func (r *request) fail(err error) {
-	r.Status.Err = r.c.Reason(r.plane, err)
+	r.Status.Err = r.c.OperationError(r.plane, err)
 	r.finish()
 }
 
 // finishCanceled completes a request that was withdrawn.
 func (r *request) finishCanceled() {
-	r.Status = r.c.Withdrawn(r.plane)
+	r.Status = r.c.WithdrawnStatus(r.plane)
 	r.finish()
 }
 

@@ -60,7 +60,7 @@ func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 // startSend starts a send and advances it as far as possible without waiting for the
 // peer. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
-	if err := c.Over(plane); err != nil {
+	if err := c.StartError(plane); err != nil {
 		return nil, err
 	}
 	m := c.m
@@ -74,10 +74,10 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	}
 	r := c.newSendRequest(p, buf, tag, plane, mode)
 	if failure == nil && p.hasRefused {
-		failure = m.procs.NotMember(p.proc.Life)
+		failure = m.procs.NotMemberError(p.proc.Life)
 	}
 	if failure != nil {
-		r.fail(c.Explain(failure, dst))
+		r.fail(c.MemberError(failure, dst))
 		return r, nil
 	}
 	p.proc.Stats.Sent++
@@ -210,7 +210,7 @@ func (r *request) finishDropped() {
 	case r.p.syncs.isRevoked:
 		r.fail(fmt.Errorf("%w by rank %d, which has dropped the message", framework.ErrRevoked, r.p.rank))
 	default:
-		r.fail(r.m.procs.Dropped(r.p.proc.Life))
+		r.fail(r.m.procs.DroppedError(r.p.proc.Life))
 	}
 }
 
@@ -221,7 +221,7 @@ func (p *peer) drainHeld() {
 		r := e.Owner
 		switch r.dequeue(); {
 		case p.proc.Err != nil:
-			r.fail(r.c.Explain(p.proc.Err, p.rank))
+			r.fail(r.c.MemberError(p.proc.Err, p.rank))
 		case p.exchange.Closed():
 			r.dropSend()
 		default:

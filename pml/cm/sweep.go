@@ -95,7 +95,7 @@ func (c *comm) isRecalling(plane pml.Plane) bool {
 
 // isFailedMember reports whether p is a member that the bootstrap has reported as failed, and that cm carries messages for.
 func (c *comm) isFailedMember(p *proc) bool {
-	return p.Presence() == base.Died && c.Has(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])
+	return p.Presence() == base.ProcFailed && c.HasProc(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])
 }
 
 // lastMemberFailure returns the error of a receive that has matched a message of the member that failed last, or nil.
@@ -109,7 +109,7 @@ func (c *comm) lastMemberFailure() error {
 	if last == nil {
 		return nil
 	}
-	return c.Explain(last.Err, c.Ranks(last)[0])
+	return c.MemberError(last.Err, c.Ranks(last)[0])
 }
 
 // handleProcEnd handles the end of a process, which may be a member. Lock held.
@@ -123,7 +123,7 @@ func (c *comm) handleProcEnd(p *proc) {
 			}
 		}
 	}
-	if c.Has(p) {
+	if c.HasProc(p) {
 		c.restartSweeps()
 	}
 }
@@ -147,7 +147,7 @@ func (c *comm) hasPostedAny(plane pml.Plane) bool {
 
 // isLost reports whether the sender failed before the whole message was in the network.
 func (msg *message) isLost() bool {
-	return msg.from.proc.Presence() == base.Died && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
+	return msg.from.proc.Presence() == base.ProcFailed && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
 }
 
 // dropLost drops the lost messages of p from the unexpected queue.
@@ -293,7 +293,7 @@ func (s *sweeper) source(rank int) *peer {
 		return nil
 	}
 	switch p := c.Proc(rank); {
-	case p.Gone() && !(s.hasEnded && p.isConnected):
+	case p.HasEnded() && !(s.hasEnded && p.isConnected):
 		return nil
 	case !p.isConnected && p.connectMTL() != nil:
 		return nil
@@ -303,7 +303,7 @@ func (s *sweeper) source(rank int) *peer {
 
 // pullDone continues after a pull, which may be one for a leaving process.
 func (s *sweeper) pullDone() {
-	if s.c.Over(s.plane) != nil {
+	if s.c.StartError(s.plane) != nil {
 		s.c.discardUnexpected(s.plane)
 	}
 	if s.isRunning {

@@ -63,7 +63,7 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isSettled &&
-		!c.m.closed && (c.Aborted[msg.plane] != nil || c.Closed() && (msg.from.unreceived.hasAsked || !c.mayMatchPosted(msg.from)))
+		!c.m.closed && (c.Aborted[msg.plane] != nil || c.IsClosed() && (msg.from.unreceived.hasAsked || !c.mayMatchPosted(msg.from)))
 }
 
 // settleHeld advances the held messages of a member. It is called from Poll or Done, so that the MTL
@@ -87,7 +87,7 @@ func (p *peer) settleHeld() {
 		}
 		p.proc.sendControl(f, nil)
 	}
-	if u.hasStopped && p.tally.Taken[pml.PointToPoint]+uint64(len(u.held)) >= u.lastSent {
+	if u.hasStopped && p.tally.Consumed[pml.PointToPoint]+uint64(len(u.held)) >= u.lastSent {
 		p.reportDropped()
 		p.dropHeld()
 	}

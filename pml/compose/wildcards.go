@@ -213,7 +213,7 @@ func (msg *message) Return() bool {
 
 // takeUnexpected removes a message from the unexpected queue. Lock held.
 func (w *wildcards) takeUnexpected(msg *message) {
-	w.queues.Take(&msg.node)
+	w.queues.RemoveUnexpected(&msg.node)
 	msg.isQueued = false
 }
 
@@ -248,7 +248,7 @@ func (w *wildcards) settle() {
 		switch {
 		case r == nil:
 			w.arrived = w.arrived[1:]
-			w.queues.Keep(w.peer(msg.node.Source), &msg.node)
+			w.queues.AddUnexpected(w.peer(msg.node.Source), &msg.node)
 			msg.isQueued = true
 			w.wakeProbes()
 		case r.inner != nil:

@@ -15,7 +15,7 @@ func (c *comm) leave() {
 	m := c.m
 	m.comms.Remove(&c.State)
 	m.procs.Drop(&c.Comm)
-	m.comms.Table.Rest(c.Spec.Local)
+	m.comms.Table.Quarantine(c.Spec.Local)
 	m.quarantined[c.ID()] = c
 	for rank, p := range c.peers.All() {
 		if p.proc.lastPeer == p {
@@ -24,21 +24,21 @@ func (c *comm) leave() {
 		switch {
 		case rank == c.Spec.Rank:
 		case p.proc.Err != nil:
-			c.Rest.Gone(&p.closing)
-		case c.Rest.Part(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.Tell != 0:
+			c.Rest.PeerEnded(&p.closing)
+		case c.Rest.NotifyPeer(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.SendClosed != 0:
 			if !p.proc.sendControl(p.memberFrame(frameClosed, 0)) {
-				c.Rest.Gone(&p.closing)
+				c.Rest.PeerEnded(&p.closing)
 			}
 		}
 	}
-	c.releaseIndex(c.Rest.Parted())
+	c.releaseIndex(c.Rest.FinishNotify())
 }
 
 // releaseIndex ends the quarantine of the index if act requires it. Lock held.
 func (c *comm) releaseIndex(act cid.Action) {
-	if act&cid.Rested != 0 {
+	if act&cid.FreeIndex != 0 {
 		delete(c.m.quarantined, c.ID())
-		c.m.comms.Table.Rested(c.Spec.Local)
+		c.m.comms.Table.EndQuarantine(c.Spec.Local)
 	}
 }
 
@@ -53,7 +53,7 @@ func (p *proc) handleClosed(f []byte) error {
 	if c == nil {
 		switch {
 		case isReply:
-		case m.comms.Over(in.to):
+		case m.comms.IsEnded(in.to):
 			p.confirmClosed(in.to, in.from)
 		default: // not created here yet, since members close and create at different times
 			m.keepEarly(keyOf(in.to), p, f)
@@ -72,7 +72,7 @@ func (p *proc) handleClosed(f []byte) error {
 	if in.flags&closedRefused != 0 {
 		q.handleRefusal()
 	}
-	if act&cid.Answer != 0 {
+	if act&cid.SendClosedAck != 0 {
 		p.confirmClosed(in.to, in.from)
 	}
 	c.releaseIndex(act)
@@ -82,7 +82,7 @@ func (p *proc) handleClosed(f []byte) error {
 // handleRefusal ends all operations with a member that has failed to create the communicator.
 func (q *peer) handleRefusal() {
 	c := q.c
-	if c.Closed() || q.hasRefused {
+	if c.IsClosed() || q.hasRefused {
 		return
 	}
 	q.hasRefused, c.hasRefusal, q.sendWord = true, true, 0
@@ -91,7 +91,7 @@ func (q *peer) handleRefusal() {
 		case r.c != c || r.p != q && r.p != nil:
 		case r.state == statePosted:
 			c.queues[r.plane].Cancel(&r.node)
-			r.fail(c.m.procs.NotMember(q.proc.Life))
+			r.fail(c.m.procs.NotMemberError(q.proc.Life))
 		case r.state == stateQueued || r.state == stateOffered:
 			r.Cancel()
 		}
@@ -107,7 +107,7 @@ func (c *comm) refusalError(src int) error {
 	}
 	for _, q := range c.peers.All() {
 		if q.hasRefused && (src == q.rank || src == pml.AnySource) {
-			return c.m.procs.NotMember(q.proc.Life)
+			return c.m.procs.NotMemberError(q.proc.Life)
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()
-	m.inquiries.Name(by)
+	m.inquiries.RecordProcess(by)
 	m.inquire()
 }
 
@@ -126,7 +126,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 // if an operation waits for them. The creation fails at some members if a process fails
 // meanwhile. Lock held.
 func (m *Module) inquire() {
-	m.inquiries.Begin()
+	m.inquiries.RecordEvent()
 	// Later receives, probes and watchers inquire as well.
 	m.failures++
 	for _, r := range m.requests {
@@ -145,10 +145,10 @@ func (c *comm) inquire(src int) {
 		c.peer(src).inquire()
 		return
 	}
-	if !c.inquired.Once(&c.m.inquiries) {
+	if !c.inquired.IsDue(&c.m.inquiries) {
 		return
 	}
-	for rank := range base.ToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
+	for rank := range base.RanksToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
 		if !c.Spec.IsElsewhere(rank) {
 			c.peer(rank).inquire()
 		}
@@ -180,7 +180,7 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 // process has sent.
 func (p *proc) confirmClosed(id cid.EndpointID, to uint16) {
 	flags := byte(closedReply)
-	if p.m.comms.Refused(id) {
+	if p.m.comms.IsRefused(id) {
 		flags |= closedRefused
 	}
 	p.sendControl(newMemberFrame(frameClosed, memberFrame{

@@ -16,7 +16,7 @@ type comm struct {
 	needsSlowPath bool
 	// hasRefusal is set if a member has failed to create the communicator.
 	hasRefusal bool
-	inquired   base.Asked
+	inquired   base.InquiryMark
 	base.Comm[*proc]
 	base.Probes
 	queues [pml.Planes]match.Queues[request, unexpectedMessage]
@@ -41,7 +41,7 @@ type peer struct {
 	// sendSeq and recvSeq are the next sequence numbers, modulo 1<<32.
 	sendSeq uint64
 	recvSeq uint32
-	closing cid.Closing
+	closing cid.PeerClose
 	// isInquired is set after an inquiry whether the peer is a member, and hasRefused if it is not.
 	isInquired bool
 	hasRefused bool
@@ -52,7 +52,7 @@ type peer struct {
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	known, err := m.procs.Comm(spec, cid.Rest{})
+	known, err := m.procs.Comm(spec, cid.CommClose{})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (c *comm) Close() {
 	for plane := range c.queues {
 		c.barReceives(pml.Plane(plane))
 		c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {
-			c.queues[plane].Take(msg)
+			c.queues[plane].RemoveUnexpected(msg)
 			m.discard(msg.Owner)
 		})
 	}

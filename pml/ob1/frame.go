@@ -138,7 +138,7 @@ func (p *proc) handleCID(f []byte) error {
 	if c == nil {
 		switch {
 		case in.flags&cidInquiry == 0:
-		case m.comms.Over(in.to):
+		case m.comms.IsEnded(in.to):
 			p.confirmClosed(in.to, in.from)
 		default:
 			m.keepEarly(keyOf(in.to), p, f)
@@ -253,9 +253,9 @@ func (p *proc) handleExtended(in *parsedMessage, f []byte) error {
 	id := cid.EndpointID{Extended: in.id, Endpoint: in.to}
 	c := m.comms.ByID[id]
 	if c == nil {
-		if m.comms.Over(id) {
+		if m.comms.IsEnded(id) {
 			// Before the CTS, which would complete the send successfully.
-			if m.comms.Refused(id) {
+			if m.comms.IsRefused(id) {
 				p.confirmClosed(id, in.from)
 			}
 			p.dropMessage(in)
@@ -307,7 +307,7 @@ func (p *proc) withdrawRTS(handle uint64) {
 	m := p.m
 	if msg := p.unmatchedRTS[handle]; msg != nil {
 		if msg.unmatched == nil {
-			msg.p.c.queues[msg.plane].Take(&msg.node)
+			msg.p.c.queues[msg.plane].RemoveUnexpected(&msg.node)
 			m.releaseMessage(msg)
 		} else if !msg.p.c.withdrawFromWatcher(msg) {
 			return

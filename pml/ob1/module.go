@@ -217,7 +217,7 @@ func (m *Module) inspect() pml.Inspection {
 		for _, p := range c.peers.All() {
 			if l := p.proc.incoming.estimates(); l != nil {
 				if ci.Learnt == nil {
-					ci.Learnt = map[int][]pml.Learnt{}
+					ci.Learnt = map[int][]pml.TransferEstimates{}
 				}
 				ci.Learnt[p.rank] = l
 			}
@@ -261,7 +261,7 @@ func (m *Module) Close() error {
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, c := range m.comms.ByID {
 		// The quarantine of indices ends with the module, so no member is notified.
-		c.Rest = cid.Rest{}
+		c.Rest = cid.CommClose{}
 	}
 	for _, p := range m.procs.Lives {
 		// Before requests fail, since gathered buffers are read until the path closes.

@@ -132,10 +132,10 @@ func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
 // known returns a process with a card, or nil. It creates no state. Lock held.
 func (m *Module) known(peer framework.Life) *proc {
 	p := m.procs.Find(peer)
-	if p != nil && p.Known {
+	if p != nil && p.HasCard {
 		return p
 	}
-	stateless, card, ok := m.procs.Unlearned(peer)
+	stateless, card, ok := m.procs.StatelessProc(peer)
 	if !ok {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (p *proc) requirePath() error {
 		return p.Err
 	}
 	err := p.openPath()
-	if err != nil && p.Known {
+	if err != nil && p.HasCard {
 		p.hasNoRoute = p.hasNoRoute || p.Err == nil
 		p.suspect(err)
 		return p.Err
@@ -193,7 +193,7 @@ func (p *proc) openPath() error {
 		return p.suspectedFor
 	}
 	// Its frames have arrived before its card.
-	if !p.Known {
+	if !p.HasCard {
 		return fmt.Errorf("%w: no business card of the process has arrived", framework.ErrTransport)
 	}
 	var why rejections
@@ -355,7 +355,7 @@ func (p *proc) route() (found *transport, rejected rejections) {
 
 // neverOpened reports whether the peer disconnected before any message was exchanged.
 func (p *proc) neverOpened() bool {
-	return errors.Is(p.Err, framework.ErrGivenUp) && p.Stats.Sent+p.Stats.Received == 0
+	return errors.Is(p.Err, framework.ErrPeerDisconnected) && p.Stats.Sent+p.Stats.Received == 0
 }
 
 // connectInfo returns the arguments of Connect for the transport.

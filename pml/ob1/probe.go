@@ -22,7 +22,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 	}
 	f := base.Found{Status: msg.Owner.status(), OK: true}
 	if claim {
-		c.queues[plane].Take(msg)
+		c.queues[plane].RemoveUnexpected(msg)
 		f.Message = c.claimMessage(msg.Owner)
 	}
 	return f, nil
@@ -71,7 +71,7 @@ func (m *unexpectedMessage) status() pml.Status {
 func (m *unexpectedMessage) Drop() {
 	c := m.p.c
 	c.m.discard(m)
-	if c.Done() {
+	if c.FinishOperation() {
 		c.leave()
 	}
 }

@@ -87,15 +87,15 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 		return err
 	}
 	p := m.procs.Get(life)
-	if !p.Known {
+	if !p.HasCard {
 		p.creditGranted, p.credit = granted, granted
 	}
 	// A newer card may announce a transport that has restarted, so refusals no longer apply.
 	p.card, p.refusals = card, nil
-	if old := m.procs.Present(p); old != nil {
+	if old := m.procs.SetPresent(p); old != nil {
 		m.procs.Forget(old)
 		old.drainPath()
-		old.Fail(m.procs.Ended(old.Life))
+		old.Fail(m.procs.ReplacedError(old.Life))
 	}
 	// Answers have waited for the card.
 	if len(p.pendingControls) > 0 {
@@ -109,7 +109,7 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 func (m *Module) Over() []framework.Life {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	return m.procs.Over()
+	return m.procs.EndedIncarnations()
 }
 
 // Renew implements pml.Renewer. Existing communicators keep the failed process.
@@ -183,7 +183,7 @@ func (p *proc) returnCredit() {
 // sendControl sends or queues a control frame. It reports false if the process has no path,
 // as after an orderly close; then the frame is dropped. Lock held.
 func (p *proc) sendControl(c controlFrame) bool {
-	if p.m.procs.Meet(p); !p.Known && p.Err == nil {
+	if p.m.procs.LearnCard(p); !p.HasCard && p.Err == nil {
 		// The process has created a communicator that is not complete here, so its frames have
 		// arrived before its card. The answer waits for the card.
 		p.pendingControls = append(p.pendingControls, c)
@@ -270,7 +270,7 @@ func (p *proc) isIdle() bool {
 
 // Fail implements base.Process. All operations with the process end with err. Lock held.
 func (p *proc) Fail(err error) {
-	if !p.End(err) {
+	if !p.MarkEnded(err) {
 		return
 	}
 	p.m.failures++
@@ -283,7 +283,7 @@ func (p *proc) Fail(err error) {
 		if r.state == stateIdle || r.state == stateComplete || r.p == nil && r.state != statePosted {
 			continue
 		}
-		if err := r.c.Ends(r.source(), r.plane, p); err != nil {
+		if err := r.c.EndError(r.source(), r.plane, p); err != nil {
 			if r.state == statePosted {
 				r.c.queues[r.plane].Cancel(&r.node)
 			}
@@ -296,7 +296,7 @@ func (p *proc) Fail(err error) {
 	for _, c := range p.m.quarantined {
 		for _, rank := range c.Ranks(p) {
 			if q := c.peers.Get(rank); q != nil {
-				c.releaseIndex(c.Rest.Gone(&q.closing))
+				c.releaseIndex(c.Rest.PeerEnded(&q.closing))
 			}
 		}
 	}

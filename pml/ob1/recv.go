@@ -228,7 +228,7 @@ func (r *request) store(payload []byte, offset int64) {
 func (c *comm) queueUnexpected(p *peer, plane pml.Plane, in *parsedMessage) {
 	m := c.m
 	w := c.watchers[plane]
-	if c.Closed() && w == nil {
+	if c.IsClosed() && w == nil {
 		p.proc.dropMessage(in)
 		return
 	}
@@ -245,7 +245,7 @@ func (c *comm) queueUnexpected(p *peer, plane pml.Plane, in *parsedMessage) {
 		c.passToWatcher(msg)
 		return
 	}
-	c.queues[plane].Keep(&p.match[plane], &msg.node)
+	c.queues[plane].AddUnexpected(&p.match[plane], &msg.node)
 	if msg.isRTS {
 		msg.addUnmatched()
 	}

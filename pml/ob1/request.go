@@ -149,7 +149,7 @@ func (r *request) finish() {
 	if r.isSend {
 		r.m.pendingSends--
 	}
-	ends := c.Done()
+	ends := c.FinishOperation()
 	r.Finish()
 	if ends {
 		c.leave()
@@ -158,7 +158,7 @@ func (r *request) finish() {
 
 // fail completes a request with an error, or starts to stop a Put into its buffer first. Lock held.
 func (r *request) fail(err error) {
-	r.Status.Err = r.c.Reason(r.plane, err)
+	r.Status.Err = r.c.OperationError(r.plane, err)
 	if r.rndv != nil && r.rndv.share != nil && !r.stopShare(err) {
 		return
 	}
@@ -203,10 +203,10 @@ func (r *request) Cancel() {
 
 func (r *request) completeCanceled() {
 	if r.isSend && r.p.hasRefused {
-		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
 		return
 	}
-	r.Status = r.c.Withdrawn(r.plane)
+	r.Status = r.c.WithdrawnStatus(r.plane)
 	r.finish()
 }
 

@@ -31,7 +31,7 @@ func copyStack(protocol string, read, write copyVM, more ...string) pmltest.Stac
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
 	}
-	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.WithCopies(read, write)}, Set: set}
+	return pmltest.Stack{PML: ob1.Component(), BTLs: []btl.Component{self.Component(), shm.WithCopyFuncs(read, write)}, Set: set}
 }
 
 // copies skips the test where the system forbids copies between processes.
@@ -150,7 +150,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		sent <- comms[0].Send(ctx, pml.Buffer{Bytes: bytes.Repeat([]byte{1}, size)}, 1, 1, pml.PointToPoint, pml.Standard)
 	}()
 	<-entered
-	w.Procs[1].Module.PeerGone(w.Group()[0].Life, framework.ErrGivenUp)
+	w.Procs[1].Module.PeerGone(w.Group()[0].Life, framework.ErrPeerDisconnected)
 	// The receive is pending, since the chunk is not written yet.
 	for range 1000 {
 		w.Procs[1].Engine.Lock()
@@ -167,7 +167,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		t.Error("the receive has succeeded")
 	}
 	clear(buf)
-	w.Procs[0].Module.PeerGone(w.Group()[1].Life, framework.ErrGivenUp)
+	w.Procs[0].Module.PeerGone(w.Group()[1].Life, framework.ErrPeerDisconnected)
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):

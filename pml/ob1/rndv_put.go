@@ -115,7 +115,7 @@ func (p *proc) handleShare(s share) error {
 		return fmt.Errorf("share for bytes %d to %d of a message of %d, of which %d were sent", s.offset, s.limit, r.buf.Len(), r.bytesMoved)
 	}
 	if r.p.hasRefused {
-		r.fail(r.m.procs.NotMember(p.Life))
+		r.fail(r.m.procs.NotMemberError(p.Life))
 		return nil
 	}
 	r.state, r.bytesWanted, r.rndv.remote = statePutting, s.limit, s.remote

@@ -6,7 +6,7 @@ import (
 )
 
 // estimates returns the measured speeds by kind of message.
-func (in *largeReceives) estimates() (all []pml.Learnt) {
+func (in *largeReceives) estimates() (all []pml.TransferEstimates) {
 	if in.selections == nil {
 		return nil
 	}
@@ -17,12 +17,12 @@ func (in *largeReceives) estimates() (all []pml.Learnt) {
 				if l == nil {
 					continue
 				}
-				r := pml.Learnt{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: depth == windowed || depth == duplex, BothWays: depth >= sentPatterns, Tries: l.Probes()}
+				r := pml.TransferEstimates{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: depth == windowed || depth == duplex, BothWays: depth >= sentPatterns, Tries: l.Probes()}
 				if class < classes-1 {
 					r.UpTo = 2 * r.Above
 				}
 				for _, w := range l.Estimates() {
-					r.Ways = append(r.Ways, pml.LearntWay{Way: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
+					r.Ways = append(r.Ways, pml.ProtocolEstimate{Way: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
 				}
 				if len(r.Ways) > 0 {
 					all = append(all, r)

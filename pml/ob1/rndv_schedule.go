@@ -246,7 +246,7 @@ func (r *request) sendCTS() bool {
 	// If the process has failed since the RTS, the request may have ended already.
 	if proc.Err != nil {
 		if r.generation == generation && r.state == stateCopying {
-			r.fail(r.c.Explain(proc.Err, r.p.rank))
+			r.fail(r.c.MemberError(proc.Err, r.p.rank))
 		}
 		return false
 	}

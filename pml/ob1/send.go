@@ -93,7 +93,7 @@ func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 
 // startSend starts a send with a request, and sends its first frame if possible. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*request, error) {
-	if err := c.Over(plane); err != nil {
+	if err := c.StartError(plane); err != nil {
 		return nil, err
 	}
 	p := c.peer(dst)
@@ -105,10 +105,10 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.Status = pml.NoMessage()
 	err := p.proc.requirePath()
 	if err == nil && p.hasRefused {
-		err = m.procs.NotMember(p.proc.Life)
+		err = m.procs.NotMemberError(p.proc.Life)
 	}
 	if err != nil {
-		r.fail(c.Explain(err, dst))
+		r.fail(c.MemberError(err, dst))
 		return r, nil
 	}
 	p.proc.Stats.Sent++
@@ -297,7 +297,7 @@ func (r *request) pack(dst []byte, offset int64, mode packMode) {
 // handleCTS handles an answer that accepts limit bytes. peerHandle is the receiver's.
 func (r *request) handleCTS(peerHandle uint64, limit int64) {
 	if r.p.hasRefused {
-		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
 		return
 	}
 	// The receiver needs no more.
@@ -321,13 +321,13 @@ func (r *request) handleDropped() error {
 	case !r.isOffered():
 		return errors.New("CTS reports a drop of a message that has matched")
 	case r.p.hasRefused:
-		r.fail(r.m.procs.NotMember(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
 	case r.state == stateWithdrawing:
 		r.completeCanceled()
 	case r.mode != pml.Synchronous:
 		r.completeRendezvous()
 	default:
-		r.fail(r.m.procs.Dropped(r.p.proc.Life))
+		r.fail(r.m.procs.DroppedError(r.p.proc.Life))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (p *proc) suspect(err error) {
 // resolveSuspects fails suspect processes and receives after their time. Lock held.
 func (m *Module) resolveSuspects() {
 	now := time.Now()
-	steps := base.DoubtTaken(m.suspects.lastStepAt, now)
+	steps := base.DoubtStepsElapsed(m.suspects.lastStepAt, now)
 	if steps == 0 {
 		return
 	}
@@ -104,7 +104,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainPeer(peer)
-	m.procs.Died(peer, reason)
+	m.procs.HandleFailure(peer, reason)
 	m.forgetPeer(peer)
 	m.inquire()
 }
@@ -114,8 +114,8 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()
-	m.procs.Gone(peer, how)
-	if errors.Is(how, framework.ErrGivenUp) {
+	m.procs.HandleEnd(peer, how)
+	if errors.Is(how, framework.ErrPeerDisconnected) {
 		m.inquire()
 	}
 }

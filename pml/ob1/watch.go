@@ -11,7 +11,7 @@ import (
 func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	if w == nil {
 		c.watchers[plane] = nil
-		if c.Done() {
+		if c.FinishOperation() {
 			c.leave()
 		}
 		return
@@ -20,7 +20,7 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 	c.barReceives(plane)
 	c.Pending++
 	c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {
-		c.queues[plane].Take(msg)
+		c.queues[plane].RemoveUnexpected(msg)
 		c.passToWatcher(msg.Owner)
 	})
 	c.wakeProbes()
@@ -63,7 +63,7 @@ func (c *comm) withdrawFromWatcher(msg *unexpectedMessage) bool {
 		return false
 	}
 	c.m.releaseMessage(msg)
-	if c.Done() {
+	if c.FinishOperation() {
 		c.leave()
 	}
 	return true
@@ -74,7 +74,7 @@ func (c *comm) barReceives(plane pml.Plane) { c.isBarred[plane], c.needsSlowPath
 
 // barError returns the error of a receive on a barred plane.
 func (c *comm) barError() error {
-	if c.Closed() {
+	if c.IsClosed() {
 		return framework.ErrClosed
 	}
 	return pml.ErrWatched

@@ -21,7 +21,7 @@ func commCases() claims {
 type halfMade struct {
 	f       *fixture
 	id      cid.Extended
-	offers  []*cid.Offer
+	offers  []*cid.Candidates
 	decided cid.Decision
 	comms   [2]pml.Comm
 }

@@ -83,7 +83,7 @@ func (v *visit) open() {
 	f.Check(first.Module.Learn(guest.Life, guest.Card()), guest.Module.Learn(first.Life, first.Card()), guest.Module.Learn(guest.Life, guest.Card()))
 	members, id := Members(first.Life, guest.Life), f.NextID()
 	for i, p := range []*Process{first, guest} {
-		offer := p.Module.CIDs().OfferFor(cid.PolicyLazy, 2, 1<<15)
+		offer := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
 		v.comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, offer, cid.Decision{Policy: cid.PolicyLazy})
 		f.Check(err)
 	}

@@ -227,7 +227,7 @@ func (f *fixture) refusedEndpoint() {
 		e := f.endpoints(2, 2)
 		without, with := e.Rank(1, 0), e.Rank(1, 1)
 		f.Check(e.Join(e.Rank(0, 1)))
-		refuse := func() { f.Procs[1].Module.Refuse(cid.Below(e.ID), 0) }
+		refuse := func() { f.Procs[1].Module.Refuse(cid.Descendants(e.ID), 0) }
 		if !asked {
 			refuse()
 		}

@@ -209,13 +209,13 @@ func (f *fixture) disconnected() {
 	buf := make([]byte, 4)
 	known, other := f.irecv(c, 1, 2, make([]byte, 4)), f.irecv(c, 2, 2, buf)
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
-	how := fmt.Errorf("%w: a reason", framework.ErrGivenUp)
+	how := fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)
 	for range 2 { // The report may be repeated.
 		m.PeerGone(f.Group()[1].Life, how)
 	}
 	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
 		_, err := p.wait(f.Context())
-		f.Is(what, err, framework.ErrGivenUp)
+		f.Is(what, err, framework.ErrPeerDisconnected)
 		f.Is(what, err, framework.ErrTransport)
 	}
 	f.send(f.comms[2], 0, 2, data(1, 4))
@@ -238,7 +238,7 @@ func (f *fixture) reconnected() {
 	for round := range 2 {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
-		f.Procs[0].Module.PeerGone(lives[1], fmt.Errorf("%w: a reason", framework.ErrGivenUp))
+		f.Procs[0].Module.PeerGone(lives[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
 		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != lives[1] {
 			f.Errorf("ended incarnations are %v, want %v", ended, lives[1])
 		}
@@ -248,7 +248,7 @@ func (f *fixture) reconnected() {
 		for i, p := range f.Procs[:2] {
 			f.Check(p.Module.Learn(lives[1-i], f.Procs[1-i].Card()))
 			_, err := pending[i].wait(f.Context())
-			f.Is("receive of before", err, framework.ErrGivenUp)
+			f.Is("receive of before", err, framework.ErrPeerDisconnected)
 			if ended := modules[i].Over(); len(ended) > 0 {
 				f.Errorf("ended incarnations are still %v", ended)
 			}

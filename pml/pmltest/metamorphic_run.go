@@ -219,7 +219,7 @@ func (r *player) make(i int) (err error) {
 		}
 		return err
 	}
-	offer := p.Module.CIDs().OfferFor(r.policy, len(c.Members), 1<<15)
+	offer := p.Module.CIDs().WithholdCandidates(r.policy, len(c.Members), 1<<15)
 	b.mu.Lock()
 	b.payloads[spec.Rank] = offer.Bytes()
 	if b.came++; b.came == len(c.Members) {

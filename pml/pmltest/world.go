@@ -194,10 +194,10 @@ func (w *World) Close() error {
 func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add(1)} }
 
 // decide decides on the ids of a communicator of all processes.
-func (w *World) decide(policy cid.Policy) (offers []*cid.Offer, d cid.Decision, err error) {
+func (w *World) decide(policy cid.Policy) (offers []*cid.Candidates, d cid.Decision, err error) {
 	payloads := make([][]byte, len(w.Procs))
 	for i, p := range w.Procs {
-		offers = append(offers, p.Module.CIDs().OfferFor(policy, len(w.Procs), 1<<15))
+		offers = append(offers, p.Module.CIDs().WithholdCandidates(policy, len(w.Procs), 1<<15))
 		payloads[i] = offers[i].Bytes()
 	}
 	d, err = cid.Decide(payloads)
@@ -248,12 +248,12 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 }
 
 // join creates one rank's handle of a communicator of all after the decision.
-func (w *World) join(rank int, id cid.Extended, offer *cid.Offer, decision cid.Decision) (pml.Comm, error) {
+func (w *World) join(rank int, id cid.Extended, offer *cid.Candidates, decision cid.Decision) (pml.Comm, error) {
 	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: pml.NewMembers(w.Group()), Rank: rank}, offer, decision)
 }
 
 // join creates this process's handle of a communicator after the decision.
-func (p *Process) join(spec pml.CommSpec, offer *cid.Offer, decision cid.Decision) (_ pml.Comm, err error) {
+func (p *Process) join(spec pml.CommSpec, offer *cid.Candidates, decision cid.Decision) (_ pml.Comm, err error) {
 	table := p.Module.CIDs()
 	if decision.Policy == cid.PolicyLazy {
 		table.Release(offer)

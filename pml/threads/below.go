@@ -110,14 +110,14 @@ func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 		node.Owner.startBelow(k)
 		return nil
 	}
-	if c.Closed() {
+	if c.IsClosed() {
 		e.ReleaseUnder()
 		k.Drop()
 		return nil
 	}
 	m := newClaimedMessage(k, st)
 	m.c, m.plane, m.isQueued = c, w.plane, true
-	c.queues[w.plane].Keep(p, &m.node)
+	c.queues[w.plane].AddUnexpected(p, &m.node)
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}
@@ -196,7 +196,7 @@ func (b *below) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, byt
 		process.Progress()
 	}
 	r.engine.Lock()
-	isIdle := r.engine.PollBudget() > 1 && !c.barred[plane] && c.queues[plane].Idle(&c.peers.get(src).match[plane])
+	isIdle := r.engine.PollBudget() > 1 && !c.barred[plane] && c.queues[plane].IsIdle(&c.peers.get(src).match[plane])
 	r.engine.Unlock()
 	if isIdle {
 		came, bytes, ok = b.nextReceiver.ReceiveNext(buf, src, tag, plane)

@@ -379,7 +379,7 @@ func (r *Rank) returnOffer(m *message) {
 
 // barredError returns the error of receives on a barred plane.
 func (c *comm) barredError() error {
-	if c.Closed() {
+	if c.IsClosed() {
 		return framework.ErrClosed
 	}
 	return pml.ErrWatched
@@ -413,7 +413,7 @@ func (c *comm) startOperation() {
 // finishOperation ends what startOperation has counted. Lock held.
 func (c *comm) finishOperation() {
 	c.rank.pending--
-	if c.State.Done() {
+	if c.State.FinishOperation() {
 		c.removeIfClosed()
 	}
 }

@@ -104,9 +104,9 @@ func (r *Rank) take(c *cell, large *message) {
 		o.drop()
 		switch {
 		case h.kind() == kindReturned, h.kind() == kindDropped && s.isReturning:
-			s.Status = s.c.Withdrawn(s.plane)
+			s.Status = s.c.WithdrawnStatus(s.plane)
 		case h.kind() == kindDropped && s.isSynchronous:
-			s.Status.Err = s.c.Reason(s.plane, s.droppedError())
+			s.Status.Err = s.c.OperationError(s.plane, s.droppedError())
 		}
 		s.sent()
 	}
@@ -166,7 +166,7 @@ func (c *comm) arriveOffer(p *peer, in *arrival) {
 		return
 	}
 	in.large.plane = in.plane
-	if c.watchers[in.plane] == nil && !c.Closed() {
+	if c.watchers[in.plane] == nil && !c.IsClosed() {
 		o.state.Store(offerUnmatched)
 	}
 	c.keep(p, in)
@@ -176,7 +176,7 @@ func (c *comm) arriveOffer(p *peer, in *arrival) {
 func (c *comm) keep(p *peer, in *arrival) {
 	r := c.rank
 	w := c.watchers[in.plane]
-	if c.Closed() && w == nil {
+	if c.IsClosed() && w == nil {
 		r.dropArrival(in)
 		return
 	}
@@ -195,7 +195,7 @@ func (c *comm) keep(p *peer, in *arrival) {
 	}
 	r.pressure.Add(m.cost())
 	m.isQueued = true
-	c.queues[in.plane].Keep(&p.match[in.plane], &m.node)
+	c.queues[in.plane].AddUnexpected(&p.match[in.plane], &m.node)
 	if len(c.probes) > 0 {
 		c.wakeProbes()
 	}
@@ -214,7 +214,7 @@ func (in *arrival) message() *message {
 
 // unqueue takes a message out of the unexpected queue.
 func (c *comm) unqueue(m *message) {
-	c.queues[m.plane].Take(&m.node)
+	c.queues[m.plane].RemoveUnexpected(&m.node)
 	c.unqueued(m)
 }
 

@@ -47,7 +47,7 @@ const pollsPerCheck = 32
 // cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
 func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	r := c.rank
-	if r.pending > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].Idle(&c.peers.get(src).match[plane]) {
+	if r.pending > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].IsIdle(&c.peers.get(src).match[plane]) {
 		return 0, 0, false
 	}
 	if r.mustNotify.Load() != 0 { // left from operations that are complete

@@ -122,7 +122,7 @@ func (x *receive) fail(err error) {
 // Cancel implements pml.Owner.
 func (x *receive) Cancel() {
 	if x.c.queues[x.plane].Cancel(&x.node) {
-		x.Status = x.c.Withdrawn(x.plane)
+		x.Status = x.c.WithdrawnStatus(x.plane)
 		x.finish()
 	}
 }
@@ -203,7 +203,7 @@ func (s *send) Cancel() {
 		}
 		return
 	}
-	s.Status = s.c.Withdrawn(s.plane)
+	s.Status = s.c.WithdrawnStatus(s.plane)
 	s.sent()
 	if h := makeHeader(kindWithdrawn, 0, 0); !to.put(h, 0, 0, 0, nil, &o.msg) {
 		to.spillFor(h, 0, 0, 0, nil, &o.msg)
@@ -214,7 +214,7 @@ func (s *send) Cancel() {
 // The offer is not reused, since the claimed message still refers to it.
 func (s *send) endClaimed() {
 	if s.offer.state.CompareAndSwap(offerClaimed, offerWithdrawn) {
-		s.Status = s.c.Withdrawn(s.plane)
+		s.Status = s.c.WithdrawnStatus(s.plane)
 		s.sent()
 	}
 }

@@ -129,7 +129,7 @@ func (r *Rank) spillFor(h header, comm uint64, source, tag int32, payload []byte
 // startSend sends a message that sendDirect does not send. Its cell is an offer, or a copy of the
 // parts that a layout selects. Lock held.
 func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*send, error) {
-	if err := c.Over(plane); err != nil {
+	if err := c.StartError(plane); err != nil {
 		return nil, err
 	}
 	r, to := c.rank, c.shared.ranks[dst]

@@ -71,7 +71,7 @@ func SmallPayload(member int) wireup.Payload {
 		Nonce:        uint64(1000 + member),
 		Capabilities: []byte{0x81, 0x84, 0x63, 'o', 'b', '1', 1, 20, 0x60},
 		Card:         []byte{0x81, 0x82, 0x64, 'n', 'o', 'd', 'e', 0x41, byte('a' + member%26)},
-		GroupIDs:     cid.NewTable(10).OfferFor(cid.PolicyAgree, 2, 1<<10).Bytes(),
+		GroupIDs:     cid.NewTable(10).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes(),
 	}
 }
 

@@ -242,13 +242,13 @@ func (s *rankServer) executeOptional(ctx context.Context, q request) (r reply, e
 		info, err = psets.Pset(ctx, q.Name)
 		r.Pset = psetReply{Name: info.Name, Members: info.Members.List(), Dynamic: info.Dynamic}
 	case opBegin:
-		events.Begin(q.Nonce)
+		events.BeginIncarnation(q.Nonce)
 	case opEnd:
-		events.End()
+		events.EndIncarnation()
 	case opGiveUp:
-		events.GiveUp(q.Proc, q.Nonce, q.Name)
+		events.Disconnect(q.Proc, q.Nonce, q.Name)
 	case opBroke:
-		events.Broke(q.Comm, q.Group, q.Name)
+		events.ReportBroken(q.Comm, q.Group, q.Name)
 	case opNote:
 		noter, _ := framework.As[bootstrap.Noter](s.client)
 		err = noter.Note(q.Proc, q.Nonce, q.Value)

@@ -85,7 +85,7 @@ type remote struct{ r *rank }
 
 func (c remote) Identity() bootstrap.Identity {
 	id := c.r.id
-	id.Locals = slices.Clone(id.Locals)
+	id.LocalRanks = slices.Clone(id.LocalRanks)
 	return id
 }
 
@@ -149,14 +149,14 @@ type events struct{ r *rank }
 
 func (e events) callAndIgnore(q request) { e.r.call(context.Background(), q) }
 
-func (e events) Begin(nonce uint64) { e.callAndIgnore(request{Op: opBegin, Nonce: nonce}) }
-func (e events) End()               { e.callAndIgnore(request{Op: opEnd}) }
+func (e events) BeginIncarnation(nonce uint64) { e.callAndIgnore(request{Op: opBegin, Nonce: nonce}) }
+func (e events) EndIncarnation()               { e.callAndIgnore(request{Op: opEnd}) }
 
-func (e events) GiveUp(p framework.Proc, nonce uint64, reason string) {
+func (e events) Disconnect(p framework.Proc, nonce uint64, reason string) {
 	e.callAndIgnore(request{Op: opGiveUp, Proc: p, Nonce: nonce, Name: reason})
 }
 
-func (e events) Broke(comm cid.Extended, members []framework.Proc, reason string) {
+func (e events) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
 	e.callAndIgnore(request{Op: opBroke, Comm: comm, Group: members, Name: reason})
 }
 

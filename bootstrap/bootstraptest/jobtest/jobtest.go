@@ -245,7 +245,7 @@ func (r *rank) read(dec *gob.Decoder) {
 
 // recordDeath records an event ProcDied.
 func (r *rank) recordDeath(e bootstrap.Event) {
-	if e.Kind != bootstrap.ProcDied {
+	if e.Kind != bootstrap.ProcFailed {
 		return
 	}
 	select {

@@ -28,10 +28,10 @@ type Queue struct {
 func (e *Queue) Add(ev bootstrap.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ev.Kind == bootstrap.ProcDied || ev.Kind == bootstrap.ServerLost {
+	if ev.Kind == bootstrap.ProcFailed || ev.Kind == bootstrap.ServerLost {
 		e.history = append(e.history, ev)
 	}
-	if e.receiver != nil || ev.Kind == bootstrap.Revoked {
+	if e.receiver != nil || ev.Kind == bootstrap.CommRevoked {
 		e.queue = append(e.queue, ev)
 	}
 	e.startLocked()
@@ -41,7 +41,7 @@ func (e *Queue) Add(ev bootstrap.Event) {
 func (e *Queue) Set(f func(bootstrap.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	undelivered := slices.DeleteFunc(e.queue, func(ev bootstrap.Event) bool { return ev.Kind != bootstrap.Revoked })
+	undelivered := slices.DeleteFunc(e.queue, func(ev bootstrap.Event) bool { return ev.Kind != bootstrap.CommRevoked })
 	e.receiver, e.queue = f, undelivered
 	if f != nil {
 		e.queue = slices.Concat(e.history, undelivered)

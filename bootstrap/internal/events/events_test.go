@@ -17,13 +17,13 @@ func TestQueue_RevocationBeforeTheReceiver_IsDeliveredOnce(t *testing.T) {
 	var running sync.WaitGroup
 	q := Queue{Spawn: running.Go}
 	var first, second []bootstrap.Event
-	q.Add(bootstrap.Event{Kind: bootstrap.Revoked, Comm: cid.Extended{Base: 1}})
-	q.Add(bootstrap.Event{Kind: bootstrap.Broken, Comm: cid.Extended{Base: 1}})
+	q.Add(bootstrap.Event{Kind: bootstrap.CommRevoked, Comm: cid.Extended{Base: 1}})
+	q.Add(bootstrap.Event{Kind: bootstrap.CommBroken, Comm: cid.Extended{Base: 1}})
 	q.Set(nil)
-	q.Add(bootstrap.Event{Kind: bootstrap.Revoked, Comm: cid.Extended{Base: 2}})
+	q.Add(bootstrap.Event{Kind: bootstrap.CommRevoked, Comm: cid.Extended{Base: 2}})
 	q.Set(func(e bootstrap.Event) { first = append(first, e) })
 	running.Wait()
-	if len(first) != 2 || first[0].Comm.Base != 1 || first[1].Comm.Base != 2 || first[0].Kind != bootstrap.Revoked {
+	if len(first) != 2 || first[0].Comm.Base != 1 || first[1].Comm.Base != 2 || first[0].Kind != bootstrap.CommRevoked {
 		t.Errorf("the first receiver has %+v, want both revocations", first)
 	}
 	q.Set(func(e bootstrap.Event) { second = append(second, e) })
@@ -41,13 +41,13 @@ func TestQueue_ReceiverReplaced_RevocationsInTheQueueStay(t *testing.T) {
 	q.Add(bootstrap.Event{Kind: bootstrap.Dump})
 	<-enter
 	q.Add(bootstrap.Event{Kind: bootstrap.Dump})
-	q.Add(bootstrap.Event{Kind: bootstrap.Revoked})
+	q.Add(bootstrap.Event{Kind: bootstrap.CommRevoked})
 	var got []bootstrap.Event
 	q.Set(nil)
 	q.Set(func(e bootstrap.Event) { got = append(got, e) })
 	close(leave)
 	running.Wait()
-	if len(got) != 1 || got[0].Kind != bootstrap.Revoked {
+	if len(got) != 1 || got[0].Kind != bootstrap.CommRevoked {
 		t.Errorf("the new receiver has %+v, want the revocation", got)
 	}
 }

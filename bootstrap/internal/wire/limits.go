@@ -38,7 +38,7 @@ func (b CommEventBody) check() error {
 
 // checkCommEvent refuses kinds of events that do not concern a communicator.
 func checkCommEvent(kind uint8) error {
-	if k := bootstrap.EventKind(kind); k != bootstrap.Broken && k != bootstrap.Revoked {
+	if k := bootstrap.EventKind(kind); k != bootstrap.CommBroken && k != bootstrap.CommRevoked {
 		return fmt.Errorf("event kind %d of a communicator", kind)
 	}
 	return nil

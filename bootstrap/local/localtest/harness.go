@@ -105,7 +105,7 @@ func (h *harness) wait(ctx context.Context, kill func()) {
 		select {
 		case p := <-h.exited:
 			h.running--
-			if p.kill(); p.exit != nil && h.server.Excused(p.rank) {
+			if p.kill(); p.exit != nil && h.server.IsExcused(p.rank) {
 				p.exit = nil
 			}
 			if p.exit != nil && !h.job.MayFail && !dumped {

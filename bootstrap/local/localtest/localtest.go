@@ -71,7 +71,7 @@ func runRank(name string, programs map[string]Program) error {
 type Job struct {
 	Size int
 	// Largest number of processes at a time. 0 means Size.
-	Most int
+	MaxProcs int
 	// As server.Options.Nodes.
 	Nodes   int
 	Program string
@@ -83,7 +83,7 @@ type Job struct {
 	MayFail bool
 	// Desert, once closed, ends the launcher's connections for good, as the death of the launcher
 	// would. The harness continues, and ends the ranks when their time is up. nil has no effect.
-	Desert <-chan struct{}
+	LoseServer <-chan struct{}
 }
 
 // Result has the results of a job, with an element for each rank, including those that a change has
@@ -140,7 +140,7 @@ const (
 func (job Job) run() (Result, error) {
 	h := &harness{job: job, orders: server.NewQueue[server.Order](), procs: map[int]*process{}, exited: make(chan *process)}
 	var err error
-	h.server, err = server.New(server.Options{Size: job.Size, Most: job.Most, Nodes: job.Nodes, Order: h.orders.Add, OnReport: h.recordReport})
+	h.server, err = server.New(server.Options{Size: job.Size, MaxProcs: job.MaxProcs, Nodes: job.Nodes, Order: h.orders.Add, OnReport: h.recordReport})
 	if err != nil {
 		return Result{}, err
 	}
@@ -162,7 +162,7 @@ func (job Job) run() (Result, error) {
 	done := make(chan struct{})
 	go func() {
 		select {
-		case <-job.Desert:
+		case <-job.LoseServer:
 			h.server.Close()
 		case <-done:
 		}
@@ -176,7 +176,7 @@ func (job Job) run() (Result, error) {
 func (job Job) command(ctx context.Context, s *server.Server, rank int, out *bytes.Buffer) *exec.Cmd {
 	c := exec.CommandContext(ctx, os.Args[0])
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	for _, v := range server.Inherit(os.Environ()) {
+	for _, v := range server.InheritedEnviron(os.Environ()) {
 		if !strings.HasPrefix(v, "FERRY_") {
 			c.Env = append(c.Env, v)
 		}

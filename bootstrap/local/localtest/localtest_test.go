@@ -71,7 +71,7 @@ func elastic(ctx context.Context) error {
 	if !ok {
 		return errors.New("the client can't change the job")
 	}
-	if client.Identity().First > 0 {
+	if client.Identity().FirstRank > 0 {
 		return follow(ctx, c)
 	}
 	main := bootstrap.PsetWorld
@@ -113,7 +113,7 @@ func follow(ctx context.Context, c bootstrap.Changer) error {
 }
 
 func TestChange_AddedProcesses_ArePartOfTheResult(t *testing.T) {
-	r := localtest.RunJob(t, localtest.Job{Size: 1, Most: 4, Program: "elastic"})
+	r := localtest.RunJob(t, localtest.Job{Size: 1, MaxProcs: 4, Program: "elastic"})
 	if len(r.Exit) != 6 || !strings.Contains(r.Output[0], "the main set is") {
 		t.Errorf("%d ranks, %q", len(r.Exit), r.Output)
 	}

@@ -22,7 +22,7 @@ const (
 
 // newSets returns the table of the process sets, whose lock is s.mu.
 func (s *Server) newSets() *sets.Table[request] {
-	opt := sets.Options{Size: s.opt.Size, Most: s.opt.Most, Removed: s.dropStateLocked, Launcher: "the launcher of this job"}
+	opt := sets.Options{Size: s.opt.Size, Most: s.opt.MaxProcs, Removed: s.dropStateLocked, Launcher: "the launcher of this job"}
 	if s.opt.Order != nil {
 		opt.Order = s.orderLocked
 	}
@@ -107,7 +107,7 @@ func (s *Server) Started(first, fit int, err error) {
 // Excused reports whether the job ignores the exit status of a process:
 // the process left by a change, or its change was undone or is not integrated, or a
 // finished change has removed it after its end.
-func (s *Server) Excused(rank int) bool {
+func (s *Server) IsExcused(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return rank >= 0 && s.sets.Excused(uint32(rank))

@@ -13,7 +13,7 @@ import (
 // The server's memory does not grow with the number of changes.
 func TestChange_ProcessesThatLeft_AreDropped(t *testing.T) {
 	orders := NewQueue[Order]()
-	s, err := New(Options{Size: 1, Most: 2, Order: orders.Add})
+	s, err := New(Options{Size: 1, MaxProcs: 2, Order: orders.Add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func dial(t *testing.T, s *Server, rank int) bootstrap.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := c.Identity(); int(id.Proc.Rank) != rank || id.First != rank || id.Size != 1 {
+	if id := c.Identity(); int(id.Proc.Rank) != rank || id.FirstRank != rank || id.Size != 1 {
 		t.Fatalf("rank %d is %+v", rank, id)
 	}
 	return c

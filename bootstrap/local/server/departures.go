@@ -96,7 +96,7 @@ func (p *proc) clearDepartureLocked() {
 // has closed its last session, left a collective or revoked a communicator, or its connection
 // broke. ok is false if it has not, or has sent a note or entered a fence or construct afterwards.
 // The others were notified afterwards, so processes that fail as a consequence have a later time.
-func (s *Server) Parted(rank int) (at time.Time, ok bool) {
+func (s *Server) DepartedAt(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.procs[uint32(rank)]; p != nil {
@@ -114,7 +114,7 @@ func (s *Server) sendDisconnect(from *proc, b wire.DisconnectBody) {
 		return
 	}
 	s.sendLocked(wire.EventBody{
-		Kind: uint8(bootstrap.GivenUp), Rank: from.rank, Nonce: from.incarnation, TargetNonce: b.Nonce,
+		Kind: uint8(bootstrap.PeerDisconnected), Rank: from.rank, Nonce: from.incarnation, TargetNonce: b.Nonce,
 		Reason: b.Reason,
 	}, to.conn)
 }
@@ -143,6 +143,6 @@ func (s *Server) sendBroken(from *proc, b wire.ReportCommEventBody) {
 		}
 	}
 	s.sendLocked(wire.EventBody{
-		Kind: uint8(bootstrap.Broken), Rank: from.rank, Nonce: from.incarnation, Comm: b.Comm, Reason: b.Reason,
+		Kind: uint8(bootstrap.CommBroken), Rank: from.rank, Nonce: from.incarnation, Comm: b.Comm, Reason: b.Reason,
 	}, to...)
 }

@@ -70,7 +70,7 @@ func (s *Server) Environ(rank int) []string {
 // identify the launcher as a rank of another launcher or as a singleton, because they are valid for
 // one process only, and a rank that used them would disturb that job. A rank that starts another
 // launcher gets such variables from it. Environ is appended to the result.
-func Inherit(environ []string) []string {
+func InheritedEnviron(environ []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return launched.NamesRank(name)

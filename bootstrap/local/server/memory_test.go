@@ -118,7 +118,7 @@ func (e *elastic) records() string {
 // The server keeps as many ended processes as the limit of the job.
 func TestServer_ThousandsOfChanges_EndedProcessesAreDropped(t *testing.T) {
 	e := &elastic{t: t, orders: NewQueue[Order](), main: bootstrap.PsetWorld}
-	s, err := New(Options{Size: 1, Most: 3, Order: e.orders.Add})
+	s, err := New(Options{Size: 1, MaxProcs: 3, Order: e.orders.Add})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestNodes_FirstRanks_AreBlocks(t *testing.T) {
 
 // TestNodes_AddedRanks_GoWhereFewestProcessesAre adds ranks before and after two processes of node 1 have ended.
 func TestNodes_AddedRanks_GoWhereFewestProcessesAre(t *testing.T) {
-	s, err := New(Options{Size: 5, Nodes: 2, Most: 16})
+	s, err := New(Options{Size: 5, Nodes: 2, MaxProcs: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

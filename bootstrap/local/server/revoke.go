@@ -10,7 +10,7 @@ import (
 
 // sendCommEvent handles an event about a communicator.
 func (s *Server) sendCommEvent(from *proc, b wire.ReportCommEventBody) {
-	if bootstrap.EventKind(b.Kind) == bootstrap.Revoked {
+	if bootstrap.EventKind(b.Kind) == bootstrap.CommRevoked {
 		s.sendRevoked(from, b)
 		return
 	}
@@ -27,7 +27,7 @@ func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 		return
 	}
 	frame, err := wire.Encode(wire.Event, 0, wire.EventBody{
-		Kind: uint8(bootstrap.Revoked), Rank: from.rank, Nonce: from.incarnation, Comm: b.Comm, Reason: b.Reason,
+		Kind: uint8(bootstrap.CommRevoked), Rank: from.rank, Nonce: from.incarnation, Comm: b.Comm, Reason: b.Reason,
 	})
 	if err != nil {
 		s.opt.Logger.Error("revocation not sent", "error", err)

@@ -16,11 +16,11 @@ func TestRevoke_MemberDoesNotReadOrIsNamedTwice_IsSentOnce(t *testing.T) {
 	s.procs[0].conn = queue
 	s.procs[2].hasEnded = true
 	for range 2 {
-		s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{1}, Ranks: []uint32{3, 0, 2, 0, 7, 1}})
+		s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.CommRevoked), Comm: [16]byte{1}, Ranks: []uint32{3, 0, 2, 0, 7, 1}})
 	}
-	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.Revoked), Comm: [16]byte{2}, Ranks: []uint32{0}})
-	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{2}, Ranks: []uint32{0}})
-	s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.Broken), Comm: [16]byte{1}, Ranks: []uint32{0, 1}})
+	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.CommRevoked), Comm: [16]byte{2}, Ranks: []uint32{0}})
+	s.sendCommEvent(s.procs[2], wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Comm: [16]byte{2}, Ranks: []uint32{0}})
+	s.sendCommEvent(s.procs[1], wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Comm: [16]byte{1}, Ranks: []uint32{0, 1}})
 	if len(queue.queue) != 2 {
 		t.Errorf("%d frames, want a revocation and the event Broken", len(queue.queue))
 	}

@@ -36,7 +36,7 @@ type Options struct {
 	// Process sets of the command line.
 	Psets []Pset
 	// Largest number of processes at a time. 0 means Size.
-	Most int
+	MaxProcs int
 	// Nodes divides the machine into that many nodes without common memory. They have blocks of the
 	// first ranks, at least one each. An added process gets the node with the fewest processes. 0
 	// and 1 divide nothing.
@@ -156,8 +156,8 @@ func New(opt Options) (*Server, error) {
 	if opt.Size < 1 || opt.Size > wire.MaxElements {
 		return nil, fmt.Errorf("%w: a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Size, wire.MaxElements)
 	}
-	if opt.Most != 0 && (opt.Most < opt.Size || opt.Most > sets.MaxRanks) {
-		return nil, fmt.Errorf("%w: a limit of %d processes: want %d to %d", framework.ErrConfig, opt.Most, opt.Size, sets.MaxRanks)
+	if opt.MaxProcs != 0 && (opt.MaxProcs < opt.Size || opt.MaxProcs > sets.MaxRanks) {
+		return nil, fmt.Errorf("%w: a limit of %d processes: want %d to %d", framework.ErrConfig, opt.MaxProcs, opt.Size, sets.MaxRanks)
 	}
 	if opt.Nodes < 0 || opt.Nodes > opt.Size {
 		return nil, fmt.Errorf("%w: %d nodes for a job of %d processes: want 1 to %d", framework.ErrConfig, opt.Nodes, opt.Size, opt.Size)
@@ -232,11 +232,11 @@ func (s *Server) concludeExitLocked(p *proc, sessionClosed bool) {
 }
 
 // Dump requests an Inspect dump on standard error from every connected process.
-func (s *Server) Dump() { s.AskWaits("") }
+func (s *Server) Dump() { s.RequestDump("") }
 
-// AskWaits requests a dump of the given kind (bootstrap.Event.Reason), and returns the ranks of the
+// RequestDump requests a dump of the given kind (bootstrap.Event.Reason), and returns the ranks of the
 // connected processes.
-func (s *Server) AskWaits(how string) (ranks []int) {
+func (s *Server) RequestDump(how string) (ranks []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.Dump), Reason: how}, nil)
@@ -319,7 +319,7 @@ func (s *Server) reportFailedLocked(p *proc, reason string) {
 		return
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcDied), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
+	ev := wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
 	p.hasFailed = true
 	// The event precedes the failures of fences.

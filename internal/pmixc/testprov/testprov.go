@@ -13,7 +13,7 @@ import (
 // Faults is the variable of the environment that names the calls which fail, as a list with commas of NAME or NAME=NUMBER.
 const Faults = "TESTPMIX_FAULTS"
 
-var library = libtest.Beside("provider")
+var library = libtest.LibraryBeside("provider")
 
 // Library compiles the library, once in a process, and returns its file, which exists as long as the process. Without gcc it
 // skips the test, or fails it with REQUIRE_ALL=1.

@@ -28,7 +28,7 @@ func Set(t testing.TB, classes string, faults ...string) {
 	t.Setenv(Faults, strings.Join(faults, ","))
 }
 
-var library = libtest.Beside("provider")
+var library = libtest.LibraryBeside("provider")
 
 // Library compiles the library once per process, and returns its file, which exists until the process ends. Without gcc it skips the test, or fails
 // it with REQUIRE_ALL=1.

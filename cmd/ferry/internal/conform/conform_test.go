@@ -91,7 +91,7 @@ func TestSuite(t *testing.T) {
 	for _, n := range sizes {
 		for _, policy := range []string{"auto", "gather", "lazy"} {
 			t.Run(fmt.Sprintf("%d ranks, %s", n, policy), func(t *testing.T) {
-				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: []string{"FERRY_CID_POLICY=" + policy, "CONFORM_COUNT=yes"}})
+				r := localtest.RunJob(t, localtest.Job{Size: n, MaxProcs: n + conform.Room, Program: "suite", Env: []string{"FERRY_CID_POLICY=" + policy, "CONFORM_COUNT=yes"}})
 				if want := fmt.Sprintf(" %d skipped", needMore(n)); !strings.Contains(r.Output[0], want) {
 					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
 				}
@@ -123,7 +123,7 @@ func TestSuite_Stream_Passes(t *testing.T) {
 				if name == cm {
 					testprov.Need(t, provider)
 				}
-				r := localtest.RunJob(t, localtest.Job{Size: n, Most: n + conform.Room, Program: "suite", Env: append([]string{envStream + "=yes", "CONFORM_COUNT=yes"}, env...)})
+				r := localtest.RunJob(t, localtest.Job{Size: n, MaxProcs: n + conform.Room, Program: "suite", Env: append([]string{envStream + "=yes", "CONFORM_COUNT=yes"}, env...)})
 				if want := fmt.Sprintf(" %d skipped", needMore(n)); !strings.Contains(r.Output[0], want) {
 					t.Errorf("rank 0: %q, want%s", r.Output[0], want)
 				}

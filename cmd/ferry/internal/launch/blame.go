@@ -19,7 +19,7 @@ const maxListed = 16
 // blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
 	f.At, f.Ended = time.Now(), s.isAsked
-	if at, ok := s.srv.Parted(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
+	if at, ok := s.srv.DepartedAt(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
 		f.At = at
 	}
 	s.result.Failures = append(s.result.Failures, f)
@@ -109,7 +109,7 @@ func (s *supervisor) listDeaths(own []Failure) {
 	var lines []string
 	for _, g := range fold(own, func(f Failure) string {
 		text := withoutTime(f)
-		if s.srv.Excused(f.Rank) {
+		if s.srv.IsExcused(f.Rank) {
 			text += " (removed by a change of the job)"
 		}
 		return text

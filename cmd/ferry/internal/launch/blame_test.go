@@ -27,7 +27,7 @@ func life() error {
 	if !ok {
 		return fmt.Errorf("no EventSource")
 	}
-	source.Begin(7)
+	source.BeginIncarnation(7)
 	return c.Close()
 }
 

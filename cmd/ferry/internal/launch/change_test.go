@@ -43,7 +43,7 @@ func elastic() error {
 	id := client.Identity()
 	if id.Proc.Rank > 0 {
 		pset := bootstrap.PsetWorld
-		if id.First > 0 {
+		if id.FirstRank > 0 {
 			fmt.Println("joined")
 			pset = bootstrap.PsetSelf
 		}

@@ -33,7 +33,7 @@ func inherited(dir string) []string {
 	if fd, err := strconv.Atoi(os.Getenv("PMI_FD")); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
-	env := server.Inherit(os.Environ())
+	env := server.InheritedEnviron(os.Environ())
 	if dir == "" {
 		return env
 	}

@@ -47,7 +47,7 @@ func (s *supervisor) askAll() {
 	if s.job.Stacks {
 		how = askStacks
 	}
-	s.hang = hang{asked: s.srv.AskWaits(how), reports: map[int]blockedCalls{}, deadline: time.After(dumpGrace)}
+	s.hang = hang{asked: s.srv.RequestDump(how), reports: map[int]blockedCalls{}, deadline: time.After(dumpGrace)}
 	s.explainIfComplete()
 }
 

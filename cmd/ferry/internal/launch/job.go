@@ -310,7 +310,7 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
 	reported := reports{bytes: map[int]int{}, logger: logger}
 	srv, err := server.New(server.Options{
-		Size: j.size, Most: j.most(), Nodes: j.Nodes, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
+		Size: j.size, MaxProcs: j.most(), Nodes: j.Nodes, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
 		ProcessTimeout: j.ProcessTimeout,
 		OnReport: func(rank int, name string, body []byte) {
 			if name == waitsReport {

@@ -204,7 +204,7 @@ func (s *supervisor) isEnding() bool {
 // conclude sets the status of the job.
 func (s *supervisor) conclude(ctx context.Context) error {
 	if s.job.Continue {
-		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.Excused(f.Rank) })
+		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.IsExcused(f.Rank) })
 	}
 	all := s.result.Failures
 	if s.areTolerated() {
@@ -372,7 +372,7 @@ func (s *supervisor) recordEnd(e end) {
 	s.live--
 	e.rank.hasEnded = true
 	s.result.Trace.Ranks[e.rank.trace].Ended = cpu.Monotonic()
-	isExcused := s.srv.Excused(e.rank.n)
+	isExcused := s.srv.IsExcused(e.rank.n)
 	f, failed := e.rank.failure(e.state)
 	if failed {
 		s.srv.ProcExited(e.rank.n, e.state.String())
@@ -397,7 +397,7 @@ func (s *supervisor) recordEnd(e end) {
 // lose records that a rank counts as failed without having ended. The server has notified the others
 // of its failure.
 func (s *supervisor) lose(r *rank, l server.Lost) {
-	if r == nil || r.hasEnded || s.stage != running || s.srv.Excused(r.n) {
+	if r == nil || r.hasEnded || s.stage != running || s.srv.IsExcused(r.n) {
 		return
 	}
 	how := "has lost its connection to the launcher"

@@ -160,7 +160,7 @@ func InJob(set []string) (bool, error) {
 	var choice framework.Choice
 	chosen, err := reg.Select(context.Background(), framework.Bootstrap, values)
 	if err == nil {
-		choice, err = chosen.One()
+		choice, err = chosen.TakeFirst()
 	}
 	if err != nil {
 		return false, &exit.Error{Status: exit.Usage, Err: err}
@@ -209,7 +209,7 @@ func (r *Ranks) bootstrap() (boot core.Bootstrap) {
 func (r *Ranks) Cleanup(namespace string) {
 	if dir, ok := r.values.Get("btl.shm.dir"); ok {
 		fallback, _ := r.values.Get("btl.shm.fallback_dir")
-		_, _ = shm.RemoveJob(dir.Text, fallback.Text, namespace)
+		_, _ = shm.RemoveJobSegments(dir.Text, fallback.Text, namespace)
 	}
 }
 
@@ -219,7 +219,7 @@ func Sweep(values *framework.Values) func(namespace string) {
 	return func(string) {
 		if dir, ok := values.Get("btl.shm.dir"); ok {
 			fallback, _ := values.Get("btl.shm.fallback_dir")
-			_, _ = shm.RemoveDead(dir.Text, fallback.Text)
+			_, _ = shm.RemoveDeadSegments(dir.Text, fallback.Text)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (j *Job) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	choice, err := selection.One()
+	choice, err := selection.TakeFirst()
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (j *Job) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if j.client.Identity().Singleton {
+	if j.client.Identity().IsSingleton {
 		return errors.Join(fmt.Errorf("%w: no launcher started this process, so it has no job: `ferry run -n 4 ferry matrix --job`, or leave --job out",
 			framework.ErrConfig), j.client.Close())
 	}

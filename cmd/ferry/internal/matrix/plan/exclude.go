@@ -45,17 +45,17 @@ func BuiltIn() (*Exclusions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x, x.addKnownFailures(ofi.Known())
+	return x, x.addKnownFailures(ofi.Providers())
 }
 
 // addKnownFailures adds the expected failures of providers.
 func (x *Exclusions) addKnownFailures(known []ofi.Provider) error {
 	for _, p := range known {
-		for _, f := range p.Facts {
-			if f.Remedy != ofi.Expect {
+		for _, f := range p.Quirks {
+			if f.Remedy != ofi.ExpectFailures {
 				continue
 			}
-			e := exclusion{location: "what is known of " + p.Name, Stack: "*+ofi " + p.Name, Case: f.Fails, Reason: f.What, Link: f.Shown}
+			e := exclusion{location: "what is known of " + p.Name, Stack: "*+ofi " + p.Name, Case: f.FailingCases, Reason: f.Description, Link: f.Evidence}
 			if v := f.Versions(); v != "" {
 				e.Versions = "libfabric " + v
 			}

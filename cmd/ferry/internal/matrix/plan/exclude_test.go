@@ -25,7 +25,7 @@ func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range listed.entries {
-		for _, p := range ofi.Known() {
+		for _, p := range ofi.Providers() {
 			if e.matchesStack(report.Stack{Name: "cm+ofi " + p.Name}) && e.Stack != "*" {
 				t.Errorf("the exclusion of %s, %s belongs into mtl/ofi/providers.go", e.Stack, e.Case)
 			}
@@ -35,9 +35,9 @@ func TestBuiltIn_Exclusions_ProveTheirVersions(t *testing.T) {
 
 func TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion(t *testing.T) {
 	x := new(Exclusions)
-	fact := ofi.Fact{First: libfabric.Version{Major: 2, Minor: 3}, Last: libfabric.Version{Major: 2, Minor: 6}, What: "order", Remedy: ofi.Expect, Fails: "mtltest/Order.*", Shown: "a program"}
-	other := ofi.Fact{What: "another thing", Remedy: ofi.Spill}
-	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp;ofi_rxm", Facts: []ofi.Fact{other, fact}}}); err != nil || len(x.entries) != 1 {
+	fact := ofi.Quirk{FirstVersion: libfabric.Version{Major: 2, Minor: 3}, LastVersion: libfabric.Version{Major: 2, Minor: 6}, Description: "order", Remedy: ofi.ExpectFailures, FailingCases: "mtltest/Order.*", Evidence: "a program"}
+	other := ofi.Quirk{Description: "another thing", Remedy: ofi.PadReceives}
+	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp;ofi_rxm", Quirks: []ofi.Quirk{other, fact}}}); err != nil || len(x.entries) != 1 {
 		t.Fatal(err, x.entries)
 	}
 	for library, want := range map[string]report.Status{"libfabric 2.2": report.Fail, "libfabric 2.3": report.Skip, "libfabric 2.6": report.Skip, "libfabric 2.7": report.Fail} {
@@ -46,8 +46,8 @@ func TestBuiltIn_ExpectedFailureOfProvider_IsExcludedByVersion(t *testing.T) {
 			t.Errorf("%s: %+v", library, row)
 		}
 	}
-	fact.Fails = "("
-	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp", Facts: []ofi.Fact{fact}}}); err == nil {
+	fact.FailingCases = "("
+	if err := x.addKnownFailures([]ofi.Provider{{Name: "tcp", Quirks: []ofi.Quirk{fact}}}); err == nil {
 		t.Error("a pattern that means nothing is taken")
 	}
 }

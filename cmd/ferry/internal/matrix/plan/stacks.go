@@ -90,7 +90,7 @@ func (r *Request) findStacks(ctx context.Context, survey SurveyFunc) ([]report.S
 // disableMTLs excludes the MTLs from stacks without one, if a parameter of an MTL is set. It would be an error for
 // these stacks.
 func (r *Request) disableMTLs(stacks []report.Stack) error {
-	isSet, err := r.Registry.Asked(framework.MTL, r.Values)
+	isSet, err := r.Registry.RequestFor(framework.MTL, r.Values)
 	if err != nil || isSet == "" {
 		return err
 	}

@@ -73,7 +73,7 @@ func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 	var s pmltest.Stack
 	p, err := w.registry.Select(ctx, framework.PML, w.values)
 	if err == nil {
-		err = p.Empty()
+		err = p.CheckChosen()
 	}
 	if err != nil {
 		return s, err

@@ -175,7 +175,7 @@ func (w *worker) runSurvey(ctx context.Context) error {
 	switch {
 	case w.task.Name == plan.Reaches:
 		if c, ok := c.(btl.Component); ok {
-			e.Survey.Alone, err = btltest.Alone(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
+			e.Survey.Alone, err = btltest.IsSelfOnly(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
 		}
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
