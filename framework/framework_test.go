@@ -385,7 +385,7 @@ func TestRegister_DuplicateName_Panics(t *testing.T) {
 			X int `param:"shm_slots" level:"user" scope:"session" doc:"d" default:"9"`
 		}))...)
 	})
-	wantPanic(t, "can't begin with select", func() { r.Register(comp("select", "x", 1)) })
+	wantPanic(t, "cannot begin with select", func() { r.Register(comp("select", "x", 1)) })
 	wantPanic(t, "not registered", func() { r.SetPriority(BTL, "tpc", 1) })
 	wantPanic(t, "not both registered", func() { r.SetNode(BTL, "self", "tpc") })
 	wantPanic(t, "not both registered", func() { r.SetNode(BTL, "tpc", "self") })
