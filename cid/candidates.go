@@ -9,7 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Offer holds a member's candidate ids for a new communicator. Its Table withholds their
+// Candidates holds a member's candidate ids for a new communicator. Its Table withholds their
 // indices from all other uses until Accept or Release, one of which must follow on every path.
 // Its methods are for one goroutine at a time.
 type Candidates struct {

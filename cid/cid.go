@@ -113,7 +113,7 @@ func (d *Deriver) Next(n int) ([]Extended, error) {
 	return ids, nil
 }
 
-// Left returns the number of ids that Next can return before ErrExhausted. A split with more
+// Remaining returns the number of ids that Next can return before ErrExhausted. A split with more
 // colors than MaxChildren uses the remaining ids, rebases, and continues.
 func (d *Deriver) Remaining() int { return int(d.remaining) }
 

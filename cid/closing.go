@@ -18,16 +18,16 @@ package cid
 // quarantined until the PML needs it. With style Inline, the generation of the index is
 // enough to recognize such a message.
 
-// Closing is the state of the close of one communicator between this process and one other
+// PeerClose is the state of the close of one communicator between this process and one other
 // member. Like an Exchange it is a small value without pointers, one for each pair of
-// communicator and peer. Its events are the methods of Rest, and the caller serializes them.
-// The zero Closing is that of an open communicator.
+// communicator and peer. Its events are the methods of CommClose, and the caller serializes them.
+// The zero PeerClose is that of an open communicator.
 type PeerClose struct {
 	// isNotified is set if the member knows, or cannot be notified, that this process
 	// receives no more.
 	isNotified bool
 	phase      peerPhase
-	// isAwaited is set while Rest.awaited counts the member.
+	// isAwaited is set while CommClose.awaited counts the member.
 	isAwaited bool
 }
 
@@ -43,7 +43,7 @@ const (
 	allConsumed
 )
 
-// Final reports whether the member sends no more messages.
+// IsFinal reports whether the member sends no more messages.
 func (m *PeerClose) IsFinal() bool { return m.phase != maySend }
 
 // Stage is the progress of a communicator's close at this process.
@@ -51,22 +51,22 @@ type Stage uint8
 
 const (
 	StageOpen Stage = iota
-	// Ending is closed by the user, with pending operations.
+	// StageEnding is closed by the user, with pending operations.
 	StageEnding
-	// Parted has no pending operations. Members are notified, and more messages may come.
+	// StageNotified has no pending operations. Members are notified, and more messages may come.
 	StageNotified
-	// Quieted means that only unknown senders may still send.
+	// StageQuiet means that only unknown senders may still send.
 	StageQuiet
-	// Over means that the index may be reused.
+	// StageFinished means that the index may be reused.
 	StageFinished
 )
 
-// Rest is the close of a communicator at one process, over all members. It is a pure state
-// machine. Methods for an event of one member take that member's Closing. Their parameter all
-// is true if all messages that the member has counted were consumed. It is Tally.All with
+// CommClose is the close of a communicator at one process, over all members. It is a pure state
+// machine. Methods for an event of one member take that member's PeerClose. Their parameter all
+// is true if all messages that the member has counted were consumed. It is Tally.IsComplete with
 // style Held, and always true with style Inline. No method allocates.
 //
-// The zero Rest is that of an open communicator with style Inline and without unknown
+// The zero CommClose is that of an open communicator with style Inline and without unknown
 // senders.
 type CommClose struct {
 	style Style
@@ -76,7 +76,7 @@ type CommClose struct {
 	unknownSenders int32
 }
 
-// NewCommClose returns the Rest of an open communicator. strangers is the number of other members
+// NewCommClose returns the CommClose of an open communicator. strangers is the number of other members
 // that know this process's index from the creation of the communicator. It is 0 with style
 // Inline.
 func NewCommClose(style Style, strangers int) CommClose {
@@ -95,9 +95,9 @@ func (r *CommClose) Close() bool {
 	return true
 }
 
-// Part notifies one member at the end of the pending operations. It is called for each member
-// for which the PML has state, before Parted. met is set if a message was exchanged with the
-// member. The result is Tell or 0.
+// NotifyPeer notifies one member at the end of the pending operations. It is called for each member
+// for which the PML has state, before StageNotified. met is set if a message was exchanged with the
+// member. The result is SendClosed or 0.
 func (r *CommClose) NotifyPeer(m *PeerClose, met, all bool) (act Action) {
 	if !m.isNotified && (met || m.phase != maySend) {
 		r.markNotified(m)
@@ -114,7 +114,7 @@ func (r *CommClose) NotifySelf(m *PeerClose, all bool) {
 	r.updatePhase(m, all)
 }
 
-// Parted follows the calls of Part. Like every later event it may return Rested or Quiet.
+// FinishNotify follows the calls of Part. Like every later event it may return FreeIndex or MarkQuiet.
 func (r *CommClose) FinishNotify() Action {
 	r.stage = StageNotified
 	return r.advance()
@@ -135,7 +135,7 @@ func (r *CommClose) RecvClosed(m *PeerClose, answer, all bool) (act Action) {
 	return act | r.advance()
 }
 
-// RecvRequest handles a request for this process's local id (Held). It returns Answer if the
+// RecvRequest handles a request for this process's local id (Held). It returns SendClosedAck if the
 // communicator is closed here, otherwise 0. A member that was not notified before has sent
 // nothing, and will not. One that was may have sent messages since it learned the id. Its own
 // acknowledgment has their number.
@@ -152,7 +152,7 @@ func (r *CommClose) RecvRequest(m *PeerClose, t *Tally) Action {
 }
 
 // RecvReply handles a member's local id. If the member was notified of the close before, it
-// may have lost the notification, and the result is Answer.
+// may have lost the notification, and the result is SendClosedAck.
 func (r *CommClose) RecvReply(m *PeerClose) Action {
 	if r.stage < StageNotified || !m.isNotified {
 		return 0
@@ -160,7 +160,7 @@ func (r *CommClose) RecvReply(m *PeerClose) Action {
 	return SendClosedAck
 }
 
-// Came handles a message that comes after Parted. A member that was not notified is
+// RecvLate handles a message that comes after StageNotified. A member that was not notified is
 // notified now.
 func (r *CommClose) RecvLate(m *PeerClose, all bool) (act Action) {
 	if r.stage >= StageNotified && !m.isNotified {
@@ -171,7 +171,7 @@ func (r *CommClose) RecvLate(m *PeerClose, all bool) (act Action) {
 	return act | r.advance()
 }
 
-// Gone handles the end of a member, or that it cannot be reached. No more messages come from
+// PeerEnded handles the end of a member, or that it cannot be reached. No more messages come from
 // it, and none can be sent to it.
 func (r *CommClose) PeerEnded(m *PeerClose) Action {
 	r.markNotified(m)
@@ -179,7 +179,7 @@ func (r *CommClose) PeerEnded(m *PeerClose) Action {
 	return r.advance()
 }
 
-// Forget ends the quarantine of a quiet communicator, whose index is needed.
+// EndQuarantine ends the quarantine of a quiet communicator, whose index is needed.
 func (r *CommClose) EndQuarantine() { r.stage = StageFinished }
 
 func (r *CommClose) markNotified(m *PeerClose) {
@@ -242,23 +242,23 @@ type Counts [3]uint64
 type Tally struct {
 	// Sent counts messages to the member.
 	Sent Counts
-	// Taken counts messages of the member that were received or dropped.
+	// Consumed counts messages of the member that were received or dropped.
 	Consumed   Counts
 	last    Counts
 	isFinal bool
 }
 
-// Any reports whether any message was exchanged.
+// HasMessages reports whether any message was exchanged.
 func (t *Tally) HasMessages() bool { return t.Sent != Counts{} || t.Consumed != Counts{} }
 
-// Final sets the number of messages that the member has sent. Later calls have no effect.
+// SetFinal sets the number of messages that the member has sent. Later calls have no effect.
 func (t *Tally) SetFinal(last Counts) {
 	if !t.isFinal {
 		t.last, t.isFinal = last, true
 	}
 }
 
-// All reports whether the number of the member's messages is known, and all of them were
+// IsComplete reports whether the number of the member's messages is known, and all of them were
 // consumed.
 func (t *Tally) IsComplete() bool {
 	for plane, n := range t.last {

@@ -43,13 +43,13 @@ const (
 	// communicator.
 	Drop
 
-	// Tell notifies the member that the communicator is closed here, see Rest.
+	// SendClosed notifies the member that the communicator is closed here, see CommClose.
 	SendClosed
-	// Answer acknowledges the member's close. No more messages are sent to it.
+	// SendClosedAck acknowledges the member's close. No more messages are sent to it.
 	SendClosedAck
-	// Rested frees the index.
+	// FreeIndex frees the index.
 	FreeIndex
-	// Quiet marks the index as free to be reclaimed, because only unknown senders may
+	// MarkQuiet marks the index as free to be reclaimed, because only unknown senders may
 	// still send.
 	MarkQuiet
 )

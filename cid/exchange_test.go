@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "Tell", "Answer", "Rested", "Quiet"}
+var actionNames = [...]string{"SendCompact", "SendExtended", "SendRequest", "Hold", "Reply", "Drain", "Conflict", "Drop", "SendClosed", "SendClosedAck", "FreeIndex", "MarkQuiet"}
 
 // String returns the set as in scripts, such as "Reply|Drain", and "nothing" for the empty set.
 func (a Action) String() string {

@@ -18,7 +18,7 @@ func (s Span) Has(id Extended) bool {
 	return s.Base != 0 && id.Base == s.Base && s.First <= id.Sub && id.Sub <= s.Last
 }
 
-// Below returns the span of a communicator and all of its descendants.
+// Descendants returns the span of a communicator and all of its descendants.
 func Descendants(id Extended) Span {
 	if id.Sub == 0 {
 		return Span{id.Base, 0, math.MaxUint64}
@@ -27,7 +27,7 @@ func Descendants(id Extended) Span {
 	return Span{id.Base, id.Sub, id.Sub | (1<<level - 1)}
 }
 
-// Unborn returns the span of the ids that d has not assigned, and their descendants. A member
+// UnassignedIDs returns the span of the ids that d has not assigned, and their descendants. A member
 // that creates no further communicators is in none with one of these ids.
 func (d *Deriver) UnassignedIDs() Span {
 	if d.remaining == 0 {

@@ -13,7 +13,7 @@ import (
 type Summary struct {
 	// Policy is the proposed policy that requires least of the members.
 	Policy Policy
-	// Without is the lowest rank of a member without candidate ids, or NoRank.
+	// LowestFullRank is the lowest rank of a member without candidate ids, or NoRank.
 	LowestFullRank uint32
 	// Common has the indices that are candidates of all members, ascending. It is empty unless Policy is PolicyAgree.
 	Common []CommonIndex
@@ -22,7 +22,7 @@ type Summary struct {
 // CommonIndex is an index that is a candidate of all members of a Summary.
 type CommonIndex struct {
 	Index uint32
-	// Used has the generations that members have used last on the index, ascending, each once.
+	// UsedGens has the generations that members have used last on the index, ascending, each once.
 	UsedGens []uint32
 }
 

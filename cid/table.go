@@ -20,7 +20,7 @@ const (
 	Withheld
 	// Live indices name open communicators.
 	Live
-	// Resting indices are quarantined. The communicator is closed here, and messages of
+	// Quarantined indices are quarantined. The communicator is closed here, and messages of
 	// other members may still come, which are dropped.
 	Quarantined
 	// Stale indices were used with another generation, or were released. A message that
@@ -57,7 +57,7 @@ type Table struct {
 type slot struct {
 	// lastGen is the last generation that was live, 0 for none.
 	lastGen uint16
-	// state is Free, Withheld, Live or Resting.
+	// state is Free, Withheld, Live or Quarantined.
 	state State
 }
 
@@ -99,10 +99,10 @@ func (t *Table) Reserve() (Local, error) {
 // Close frees a live id. Other ids, such as one closed before, are ignored.
 func (t *Table) Close(l Local) { t.transition(l, Live, Free) }
 
-// Rest quarantines a live id. Other ids are ignored.
+// Quarantine quarantines a live id. Other ids are ignored.
 func (t *Table) Quarantine(l Local) { t.transition(l, Live, Quarantined) }
 
-// Rested frees a quarantined id. Other ids are ignored.
+// EndQuarantine frees a quarantined id. Other ids are ignored.
 func (t *Table) EndQuarantine(l Local) { t.transition(l, Quarantined, Free) }
 
 func (t *Table) transition(l Local, from, to State) {

@@ -163,7 +163,7 @@ func (o *Order[T]) Remove(e *Entry[T]) { o.all.remove(e, byArrival) }
 // First returns the oldest entry, or nil.
 func (o *Order[T]) First() *Entry[T] { return o.all.head }
 
-// Idle reports whether there is no entry that a receive from p, or a message of p, could match or would
+// IsIdle reports whether there is no entry that a receive from p, or a message of p, could match or would
 // have to wait behind.
 func (q *Queues[R, M]) IsIdle(p *Peer[R, M]) bool {
 	return p.posted.head == nil && q.wildcards.head == nil && p.unexpected.head == nil
@@ -195,7 +195,7 @@ func (q *Queues[R, M]) arriveSlow(p *Peer[R, M], tag int) *Recv[R] {
 	return r
 }
 
-// Keep queues an unexpected message from p.
+// AddUnexpected queues an unexpected message from p.
 func (q *Queues[R, M]) AddUnexpected(p *Peer[R, M], m *Message[M]) {
 	m.list, p.needsSlowPost = &p.unexpected, true
 	q.arrivals.append(m, byArrival)
@@ -244,7 +244,7 @@ func (q *Queues[R, M]) Find(p *Peer[R, M], source, tag int) *Message[M] {
 	return p.unexpected.first(tag, bySource)
 }
 
-// Take removes an unexpected message (matched probe).
+// RemoveUnexpected removes an unexpected message (matched probe).
 func (q *Queues[R, M]) RemoveUnexpected(m *Message[M]) {
 	q.arrivals.remove(m, byArrival)
 	m.list.remove(m, bySource)

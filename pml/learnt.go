@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Learnt has the estimates for one kind of large messages from a process.
+// TransferEstimates has the estimates for one kind of large messages from a process.
 type TransferEstimates struct {
 	// Above and UpTo bound the length in bytes. UpTo 0 is unbounded.
 	Above int64 `json:"above"`

@@ -148,7 +148,7 @@ func (c *Comm[P]) Failed() iter.Seq[P] {
 	}
 }
 
-// Explain returns the error of an operation with a member whose process has ended with err. The failure of
+// MemberError returns the error of an operation with a member whose process has ended with err. The failure of
 // a process is that of all of its ranks.
 func (c *Comm[P]) MemberError(err error, rank int) error {
 	f, failed := err.(*ProcFailure)
@@ -161,10 +161,10 @@ func (c *Comm[P]) MemberError(err error, rank int) error {
 	return pml.ProcFailed(c.Spec.Members, slices.Clone(c.roster.ranksOf(c.roster.firstRank(rank))), f.Reason)
 }
 
-// Closed reports whether the user has closed the communicator.
+// IsClosed reports whether the user has closed the communicator.
 func (c *State) IsClosed() bool { return c.Rest.Stage() != cid.StageOpen }
 
-// Over returns the error of new operations on a plane, or nil.
+// StartError returns the error of new operations on a plane, or nil.
 func (c *State) StartError(plane pml.Plane) error {
 	if c.IsClosed() {
 		return framework.ErrClosed
@@ -172,7 +172,7 @@ func (c *State) StartError(plane pml.Plane) error {
 	return c.Aborted[plane]
 }
 
-// Withdrawn returns the status of a withdrawn operation. It is canceled, or has the error of the
+// WithdrawnStatus returns the status of a withdrawn operation. It is canceled, or has the error of the
 // plane's abort.
 func (c *State) WithdrawnStatus(plane pml.Plane) pml.Status {
 	st := pml.NoMessage()
@@ -181,7 +181,7 @@ func (c *State) WithdrawnStatus(plane pml.Plane) pml.Status {
 	return st
 }
 
-// Reason returns the error of an operation on a plane that fails with err. After an abort it is the
+// OperationError returns the error of an operation on a plane that fails with err. After an abort it is the
 // abort's error, because members leave after they are notified of a failure, and the error should
 // name the failed member.
 func (c *State) OperationError(plane pml.Plane, err error) error {
@@ -211,7 +211,7 @@ func Deliver(buf pml.Buffer, payload []byte) (err error) {
 	return err
 }
 
-// Done counts a completed operation, and reports whether it was the last one of a closed
+// FinishOperation counts a completed operation, and reports whether it was the last one of a closed
 // communicator.
 func (c *State) FinishOperation() (ends bool) {
 	c.Pending--
@@ -266,7 +266,7 @@ func (c *Comm[P]) othersError() error {
 	return c.MemberError(err, rank)
 }
 
-// Ends returns the error of an operation with a member (or a receive from pml.AnySource) after the end of process p,
+// EndError returns the error of an operation with a member (or a receive from pml.AnySource) after the end of process p,
 // nil if the operation continues.
 func (c *Comm[P]) EndError(rank int, plane pml.Plane, p P) error {
 	known := p.Base()
@@ -281,7 +281,7 @@ func (c *Comm[P]) EndError(rank int, plane pml.Plane, p P) error {
 	return nil
 }
 
-// Has reports whether a process has a rank.
+// HasProc reports whether a process has a rank.
 func (c *Comm[P]) HasProc(p P) bool {
 	first := c.roster.firstRankOf(p.Base().Life)
 	return first >= 0 && c.roster.isProc(first, p)
@@ -322,10 +322,10 @@ func (t *Comms[C]) Refuse(s cid.Span, endpoint int) (covers func(id cid.Endpoint
 	return r.covers
 }
 
-// Over reports whether a handle that does not exist here was closed or refused.
+// IsEnded reports whether a handle that does not exist here was closed or refused.
 func (t *Comms[C]) IsEnded(id cid.EndpointID) bool { return t.IsRefused(id) || t.Tombs.Has(id) }
 
-// Refused reports whether a call of Refuse covers a handle.
+// IsRefused reports whether a call of Refuse covers a handle.
 func (t *Comms[C]) IsRefused(id cid.EndpointID) bool {
 	return slices.ContainsFunc(t.refused, func(r refusal) bool { return r.covers(id) })
 }
@@ -351,7 +351,7 @@ func (t *Comms[C]) Add(name string, s *State, c *C) error {
 	return nil
 }
 
-// Remove removes a handle. Its index stays quarantined until Table.Rested.
+// Remove removes a handle. Its index stays quarantined until Table.EndQuarantine.
 func (t *Comms[C]) Remove(s *State) {
 	id := s.ID()
 	delete(t.ByID, id)

@@ -16,10 +16,10 @@ type Inquiries struct {
 	named map[framework.ProcID]struct{}
 }
 
-// Begin records an event.
+// RecordEvent records an event.
 func (q *Inquiries) RecordEvent() { q.count++ }
 
-// Name records the process that an event names. Begin follows.
+// RecordProcess records the process that an event names. Begin follows.
 func (q *Inquiries) RecordProcess(by framework.ProcID) {
 	if q.named == nil {
 		q.named = map[framework.ProcID]struct{}{}
@@ -27,10 +27,10 @@ func (q *Inquiries) RecordProcess(by framework.ProcID) {
 	q.named[by] = struct{}{}
 }
 
-// Asked is the number of the last event after which a communicator has sent inquiries, plus one.
+// InquiryMark is the number of the last event after which a communicator has sent inquiries, plus one.
 type InquiryMark uint64
 
-// Once reports whether an event has occurred since the last call, and true for the first call.
+// IsDue reports whether an event has occurred since the last call, and true for the first call.
 func (a *InquiryMark) IsDue(q *Inquiries) bool {
 	now := InquiryMark(q.count + 1)
 	isDue := *a != now

@@ -23,11 +23,11 @@ const (
 	Alive Presence = iota
 	// Leaving processes accept no messages. Some of their own may still come.
 	Leaving
-	// Departed processes have left, and none of their messages is outstanding.
+	// Left processes have left, and none of their messages is outstanding.
 	Left
-	// Broken processes are unreachable, because their path has failed.
+	// Unreachable processes are unreachable, because their path has failed.
 	Unreachable
-	// Died processes were reported as failed by the bootstrap.
+	// ProcFailed processes were reported as failed by the bootstrap.
 	ProcFailed
 )
 
@@ -42,17 +42,17 @@ const (
 	LastGap    = 250 * time.Millisecond
 )
 
-// Farewell is a set of actions that a PML performs for a leaving process.
+// ExitAction is a set of actions that a PML performs for a leaving process.
 type ExitAction uint8
 
 const (
-	// Shut fails all sends to it that are not submitted to the network.
+	// FailSends fails all sends to it that are not submitted to the network.
 	FailSends ExitAction = 1 << iota
-	// Forget makes the transport abort the submitted sends.
+	// AbortSends makes the transport abort the submitted sends.
 	AbortSends
-	// Seek searches for its messages. The PML calls Sought after a complete search.
+	// SearchMessages searches for its messages. The PML calls FinishSearch after a complete search.
 	SearchMessages
-	// End fails receives from it, because it has departed.
+	// EndReceives fails receives from it, because it has departed.
 	EndReceives
 )
 
@@ -81,10 +81,10 @@ type Exit struct {
 // Presence returns the condition of the process.
 func (x *Exit) Presence() Presence { return x.presence }
 
-// Gone reports whether no more messages of the process can come.
+// HasEnded reports whether no more messages of the process can come.
 func (x *Exit) HasEnded() bool { return x.presence > Leaving }
 
-// Failed reports whether the process is Gone without having left.
+// HasFailed reports whether the process is Gone without having left.
 func (x *Exit) HasFailed() bool { return x.presence > Left }
 
 // Goodbye handles the departure of the process. total is the number of its messages to this process, or
@@ -102,10 +102,10 @@ func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
 	return 0
 }
 
-// Gap returns the interval between the last turn and the next.
+// StepInterval returns the interval between the last turn and the next.
 func (x *Exit) StepInterval() time.Duration { return x.interval }
 
-// Turn handles the end of the interval Gap, or continues a search. The result has Forget once, and
+// NextStep handles the end of the interval Gap, or continues a search. The result has Forget once, and
 // Seek or End, or is 0.
 func (x *Exit) NextStep() (f ExitAction) {
 	if x.presence != Leaving {
@@ -125,7 +125,7 @@ func (x *Exit) NextStep() (f ExitAction) {
 	return f | SearchMessages
 }
 
-// Sought handles the end of a complete search for the process's messages.
+// FinishSearch handles the end of a complete search for the process's messages.
 func (x *Exit) FinishSearch() {
 	switch found := x.Received + x.Claimed; {
 	case found > x.accounted:
@@ -137,7 +137,7 @@ func (x *Exit) FinishSearch() {
 	}
 }
 
-// Go sets the final condition of the process. It returns false if that was known. A failure replaces
+// SetEnded sets the final condition of the process. It returns false if that was known. A failure replaces
 // Broken.
 func (x *Exit) SetEnded(why Presence) bool {
 	if x.HasEnded() && !(x.presence == Unreachable && why == ProcFailed) {

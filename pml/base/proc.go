@@ -11,7 +11,7 @@ import (
 // Proc is the state of one incarnation of a process, possibly this one, that every PML has.
 type Proc struct {
 	Life framework.Life
-	// Known is set once the business card has come.
+	// HasCard is set once the business card has come.
 	HasCard bool
 	Stats pml.PeerStats
 	Exit
@@ -44,7 +44,7 @@ type Process interface {
 // Base implements Process.
 func (p *Proc) Base() *Proc { return p }
 
-// End marks the process as ended. err is a *Failed if the bootstrap has reported a failure, wraps
+// MarkEnded marks the process as ended. err is a *Failed if the bootstrap has reported a failure, wraps
 // framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. End
 // returns false if the end was known. After true, the caller ends all pending operations with the
 // process.
@@ -66,7 +66,7 @@ func (p *Proc) MarkEnded(err error) bool {
 	return true
 }
 
-// Failed is the Err of a process that the bootstrap has reported as failed.
+// ProcFailure is the Err of a process that the bootstrap has reported as failed.
 type ProcFailure struct{ Reason string }
 
 func (e *ProcFailure) Error() string { return "process failed: " + e.Reason }
@@ -195,7 +195,7 @@ func (t *Procs[P]) learn(life framework.Life) error {
 	return err
 }
 
-// Meet takes the card of a process that has sent a message before its first use, if the card has come.
+// LearnCard takes the card of a process that has sent a message before its first use, if the card has come.
 func (t *Procs[P]) LearnCard(p P) {
 	if known := p.Base(); !known.HasCard && known.Err == nil && t.Find(known.Life) == p {
 		_ = t.learn(known.Life) // Otherwise the process stays unknown.
@@ -214,7 +214,7 @@ func (t *Procs[P]) ByNonce(nonce uint64) (p P) {
 	return p
 }
 
-// Unlearned returns a process without state, and its card, for queries that need no state.
+// StatelessProc returns a process without state, and its card, for queries that need no state.
 func (t *Procs[P]) StatelessProc(life framework.Life) (p P, card framework.Card, ok bool) {
 	if t.env.Cards != nil {
 		card, ok = t.env.Cards.Card(life)
@@ -249,7 +249,7 @@ func (t *Procs[P]) isKnown(life framework.Life) bool {
 	return p != none && p.Base().HasCard
 }
 
-// Present marks the card of p as known. It returns the earlier incarnation of the process, or the zero
+// SetPresent marks the card of p as known. It returns the earlier incarnation of the process, or the zero
 // P if there is none. If p has ended, its card is late, and a newer incarnation stays
 // present.
 func (t *Procs[P]) SetPresent(p P) (before P) {
@@ -286,7 +286,7 @@ func (t *Procs[P]) Forget(p P) {
 	}
 }
 
-// Over returns the incarnations of other processes that have left or are unreachable, and have not
+// EndedIncarnations returns the incarnations of other processes that have left or are unreachable, and have not
 // failed.
 func (t *Procs[P]) EndedIncarnations() (all []framework.Life) {
 	for _, p := range t.Lives {
@@ -326,11 +326,11 @@ func (t *Procs[P]) Renew(life framework.Life, p P) bool {
 	return true
 }
 
-// Died handles a failure report of the bootstrap. Messages of the process that have arrived must have
+// HandleFailure handles a failure report of the bootstrap. Messages of the process that have arrived must have
 // been handled.
 func (t *Procs[P]) HandleFailure(life framework.Life, reason string) { t.handleEndReport(life, &ProcFailure{reason}) }
 
-// Gone implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
+// HandleEnd implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
 func (t *Procs[P]) HandleEnd(life framework.Life, how error) {
 	t.handleEndReport(life, t.transportError(life, how))
 }
@@ -351,7 +351,7 @@ func (t *Procs[P]) handleEndReport(life framework.Life, how error) {
 	}
 }
 
-// Ended returns the error of pending operations with an incarnation that a newer one has replaced.
+// ReplacedError returns the error of pending operations with an incarnation that a newer one has replaced.
 func (t *Procs[P]) ReplacedError(life framework.Life) error {
 	return t.transportError(life, framework.ErrPeerClosed)
 }
@@ -361,7 +361,7 @@ func (t *Procs[P]) NotMemberError(life framework.Life) error {
 	return t.transportError(life, framework.ErrNotMember)
 }
 
-// Dropped returns the error of a synchronous send whose message was dropped by its receiver.
+// DroppedError returns the error of a synchronous send whose message was dropped by its receiver.
 func (t *Procs[P]) DroppedError(life framework.Life) error {
 	return t.transportError(life, framework.ErrCommClosed)
 }

@@ -15,7 +15,7 @@ import (
 // How the index of a closed communicator becomes free.
 //
 // A network keeps a message until a receive with its id takes it. So all messages that were
-// sent under an id must leave the network before another communicator gets the id. cid.Rest
+// sent under an id must leave the network before another communicator gets the id. cid.CommClose
 // decides when that is the case, by the message counts in control messages, which may
 // overtake messages. The reaper claims and drops messages that nobody receives. Unknown
 // senders, which have never exchanged anything with this process, may still send. The reaper
@@ -173,7 +173,7 @@ func (m *Module) inquire() {
 	m.wakeProbes()
 }
 
-// inquire asks the member src, or for any source those of base.ToAsk. Lock held.
+// inquire asks the member src, or for any source those of base.RanksToAsk. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
@@ -212,7 +212,7 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	}
 }
 
-// applyClosing performs the actions that cid.Rest returns for a member. Lock held.
+// applyClosing performs the actions that cid.CommClose returns for a member. Lock held.
 func (p *peer) applyClosing(act cid.Action) {
 	if act&cid.SendClosed != 0 {
 		p.notify(controlClosed)

@@ -34,7 +34,7 @@
 //     find their messages (sweep.go). The network must not match such a receive with a
 //     message of which the failed process has sent a part.
 //   - The reaper claims, counts and drops messages to communicators that are closed here,
-//     so that their senders complete and the index becomes free (close.go, cid.Rest).
+//     so that their senders complete and the index becomes free (close.go, cid.CommClose).
 //     Synchronous sends of such messages fail (unreceived.go).
 //
 // # Long messages

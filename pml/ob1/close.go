@@ -8,7 +8,7 @@ import (
 )
 
 // leave removes a closed communicator without pending operations, and notifies its members
-// (see cid.Rest). Paths keep the order of frames, so after a member's CLOSED no message from
+// (see cid.CommClose). Paths keep the order of frames, so after a member's CLOSED no message from
 // it uses the index. A member without exchanged messages may still send. Such a message
 // has the old generation of the index, which the table reuses as late as possible. Lock held.
 func (c *comm) leave() {
@@ -139,7 +139,7 @@ func (m *Module) inquire() {
 	}
 }
 
-// inquire asks the member src, or for AnySource those that base.ToAsk selects. Lock held.
+// inquire asks the member src, or for AnySource those that base.RanksToAsk selects. Lock held.
 func (c *comm) inquire(src int) {
 	if src != pml.AnySource {
 		c.peer(src).inquire()
