@@ -10,7 +10,7 @@ import (
 // the provider has matched none of the provider's receives. A peek claims the first such message of
 // the id, from any source and with any tag, and package match finds the receive of the overflow queue
 // that it matches. A message without a match stays claimed in the queue for a later receive or
-// probe (docs/decisions/receives-that-wait.md).
+// probe (docs/decisions/overflow-receives.md).
 //
 // So a receive that never matches blocks neither later receives of its id nor those of
 // other communicators and planes. A message, a receive and a probe take constant time each, however many

@@ -24,7 +24,7 @@ func (m *module) Poll() int {
 
 // pausesAfterEmptyPoll is the number of pauses after an empty poll while several receives are posted to a
 // provider on sockets. Each poll locks a socket, which delays a peer that is about to write to it. With one
-// receive the pauses would delay its message (docs/decisions/hot-path.md, "Over sockets").
+// receive the pauses would delay its message (docs/decisions/hot-path.md).
 const pausesAfterEmptyPoll = 10
 
 func (m *module) pollEndpoint() int {
