@@ -1,7 +1,7 @@
 // Package bootstrap is the contract between ferry and the launcher of a process. It covers the
 // identity of the process, the other processes, and the exchanges that precede any transport.
 // bootstrap/local implements it for `ferry run` and for a process without a launcher. With
-// bootstrap/meet the processes of any other launcher serve one another.
+// bootstrap/mesh the processes of any other launcher serve one another.
 //
 // A Client carries no user messages. Every call that waits takes a context and also has a deadline
 // (Env.Timeout, parameter bootstrap.timeout), so that an absent member causes an error with its

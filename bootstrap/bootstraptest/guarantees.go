@@ -7,7 +7,7 @@ import (
 )
 
 // Guarantees are guarantees of the contract that clients lack whose constructs use an operation of
-// their launcher (meet.Exchange).
+// their launcher (mesh.Exchange).
 type Guarantees uint
 
 // Guarantees.

@@ -125,10 +125,10 @@ func (p *Params) identity() (bootstrap.Identity, error) {
 		return id, fmt.Errorf("%s is %d: want 0 to %d", wire.EnvMost, p.Most, wire.MaxElements)
 	}
 	return bootstrap.Identity{
-		Proc:  framework.Proc{Namespace: p.Namespace, Rank: uint32(p.Rank)},
+		Proc:      framework.Proc{Namespace: p.Namespace, Rank: uint32(p.Rank)},
 		FirstRank: p.First,
-		Size:  p.Size,
-		MaxSize:  cmp.Or(p.Most, p.Size),
-		JobDir:   filepath.Dir(path),
+		Size:      p.Size,
+		MaxSize:   cmp.Or(p.Most, p.Size),
+		JobDir:    filepath.Dir(path),
 	}, nil
 }

@@ -36,12 +36,12 @@ type singleton struct {
 func newSingleton(env bootstrap.Env) *singleton {
 	s := &singleton{
 		id: bootstrap.Identity{
-			Proc:      framework.Proc{Namespace: "singleton-" + rand.Text()},
-			Size:      1,
-			MaxSize:      1,
-			LocalSize: 1,
-			LocalRanks:    []uint32{0},
-			Nodes:     bootstrap.NodeMap{{Count: 1}},
+			Proc:        framework.Proc{Namespace: "singleton-" + rand.Text()},
+			Size:        1,
+			MaxSize:     1,
+			LocalSize:   1,
+			LocalRanks:  []uint32{0},
+			Nodes:       bootstrap.NodeMap{{Count: 1}},
 			IsSingleton: true,
 		},
 		done:    make(chan struct{}),

@@ -1,12 +1,12 @@
 // Package pmi1 is the bootstrap under launchers that serve PMI-1, which are both generations of
 // MPICH's mpiexec.hydra and its descendants, and Slurm's srun --mpi=pmi2. The server provides the
-// identity of the process, and a name service as an address book. bootstrap/meet implements the
+// identity of the process, and a name service as an address book. bootstrap/mesh implements the
 // rest of bootstrap.Client between the members.
 //
 // A server accepts one connection of a process. So the clients of a process share it, and the last
 // one that closes ends it. Later clients reach the other processes without the server
-// (bootstrap/meet). The name service for programs, Abort and exchanges by barriers then fail with
-// meet.ErrLauncherLeft.
+// (bootstrap/mesh). The name service for programs, Abort and exchanges by barriers then fail with
+// mesh.ErrLauncherLeft.
 //
 // If a process that has opened a client ends without closing it, Hydra kills the others, although
 // mpiexec may return 0, and Slurm does nothing. A program that leaves early closes its sessions

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 )
 
-// directory is the server's name service for programs as a bootstrap.Directory. bootstrap/meet adds
+// directory is the server's name service for programs as a bootstrap.Directory. bootstrap/mesh adds
 // sizes, waits and deadlines. Published values stay until they are withdrawn or the job ends.
 // Values beyond some KiB are slow, because each request has 450 bytes.
 type directory struct{ l *launcher }

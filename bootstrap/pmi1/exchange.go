@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -18,20 +18,20 @@ import (
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
 	case "", "auto", "meet": // docs/launchers.md compares their speed.
-		return meet.Open(ctx, env, l)
+		return mesh.Open(ctx, env, l)
 	case "groups":
 		if !l.proc.wire.HasGroups() {
 			return nil, fmt.Errorf("%w: bootstrap pmi1: bootstrap.pmi1.exchange=groups: the launcher speaks PMI 1.1, which has no barriers of groups; use meet, or all",
 				framework.ErrUnsupported)
 		}
-		return meet.Open(ctx, env, exchangeLauncher{l, false})
+		return mesh.Open(ctx, env, exchangeLauncher{l, false})
 	case "all":
-		return meet.Open(ctx, env, exchangeLauncher{l, true})
+		return mesh.Open(ctx, env, exchangeLauncher{l, true})
 	}
 	return nil, fmt.Errorf("%w: bootstrap.pmi1.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
 
-// exchangeLauncher is a launcher with a meet.Exchange of put, barrier and get. The connection
+// exchangeLauncher is a launcher with a mesh.Exchange of put, barrier and get. The connection
 // serves one request at a time, so a barrier blocks all others, lookups too, and a barrier over the
 // client's timeout ends the connection. So the missing members are never known. Values cannot be
 // removed.
@@ -40,7 +40,7 @@ type exchangeLauncher struct {
 	requiresAll bool
 }
 
-// RequiresAllProcesses implements meet.Exchange.
+// RequiresAllProcesses implements mesh.Exchange.
 func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
 // valueKey returns the key of a process's value. All processes share one key space.
@@ -48,7 +48,7 @@ func valueKey(rank uint32, key string) string {
 	return "f" + strconv.FormatUint(uint64(rank), 36) + "-" + key
 }
 
-// Store implements meet.Exchange.
+// Store implements mesh.Exchange.
 func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) error {
 	if err := x.checkUsable("make a communicator", "the launcher"); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) e
 	return x.proc.wire.Put(ctx, valueKey(x.proc.id.Proc.Rank, key), base64.RawStdEncoding.EncodeToString(value))
 }
 
-// Fetch implements meet.Exchange. It finds values that were put before a barrier.
+// Fetch implements mesh.Exchange. It finds values that were put before a barrier.
 func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
 	if err := x.checkUsable("make a communicator", "the launcher"); err != nil {
 		return nil, false, err
@@ -66,7 +66,7 @@ func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key strin
 		return nil, false, err
 	}
 	value, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil || len(value) > meet.MaxContribution {
+	if err != nil || len(value) > mesh.MaxContribution {
 		return nil, false, &framework.TransportError{
 			Component: "bootstrap pmi1", Peer: "the launcher", Op: "get " + valueKey(p.Rank, key),
 			Err: fmt.Errorf("%s: it was not put by a ferry program", wire.Quote("value="+text)),
@@ -75,7 +75,7 @@ func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key strin
 	return value, true, nil
 }
 
-// Barrier implements meet.Exchange. Its limit is that of the connection, which is the timeout of
+// Barrier implements mesh.Exchange. Its limit is that of the connection, which is the timeout of
 // the process's first client.
 func (x exchangeLauncher) Barrier(group []framework.Proc, _ time.Duration) error {
 	if x.requiresAll {

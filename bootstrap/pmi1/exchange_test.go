@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -170,4 +170,4 @@ func noPart(t *testing.T, value string) {
 	}
 }
 
-var _ meet.Exchange = exchangeLauncher{}
+var _ mesh.Exchange = exchangeLauncher{}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/needs"
 )
@@ -108,7 +108,7 @@ func roleMeet(ctx context.Context) (int, error) {
 		if _, ok, err := again.Find(ctx, other); !ok || err != nil {
 			return fmt.Errorf("find again: %t, %w", ok, err)
 		}
-		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, meet.ErrLauncherLeft) {
+		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, mesh.ErrLauncherLeft) {
 			return fmt.Errorf("find a stranger: %w", err)
 		}
 		return errors.Join(again.Close(), os.WriteFile(filepath.Join(os.Getenv(dirVar), fmt.Sprint("done-", id.Proc.Rank)), nil, 0o600))
@@ -116,7 +116,7 @@ func roleMeet(ctx context.Context) (int, error) {
 }
 
 // find repeats the lookup until there is an answer.
-func find(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, error) {
+func find(ctx context.Context, l mesh.Launcher, p framework.Proc) ([]byte, error) {
 	for {
 		entry, ok, err := l.Find(ctx, p)
 		if ok || err != nil {

@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 )
 
-// launcher is a meet.Launcher over the process's PMI-1 server for one client.
+// launcher is a mesh.Launcher over the process's PMI-1 server for one client.
 type launcher struct {
 	proc     *process
 	isClosed atomic.Bool
@@ -32,7 +32,7 @@ func (l *launcher) checkUsable(op, peer string) error {
 	l.proc.mu.Lock()
 	defer l.proc.mu.Unlock()
 	if l.proc.isFinalized {
-		return &framework.TransportError{Component: "bootstrap pmi1", Peer: peer, Op: op, Err: meet.ErrLauncherLeft}
+		return &framework.TransportError{Component: "bootstrap pmi1", Peer: peer, Op: op, Err: mesh.ErrLauncherLeft}
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (l *launcher) entryName(p framework.Proc) string {
 	return addressName(p, l.proc.wire.Limits().Key)
 }
 
-// Publish implements meet.Launcher. The entry remains when this process finalizes. A second call
+// Publish implements mesh.Launcher. The entry remains when this process finalizes. A second call
 // with the same entry has no effect, and with another one it is ErrPublished.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish the address"
@@ -67,8 +67,8 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 		}
 		return fmt.Errorf("bootstrap pmi1: %s of %v: %w, with other bytes", op, me, bootstrap.ErrPublished)
 	}
-	if len(entry) > meet.MaxEntry {
-		return fmt.Errorf("%w: bootstrap pmi1: %s of %v: %d bytes, limit %d", framework.ErrUnsupported, op, me, len(entry), meet.MaxEntry)
+	if len(entry) > mesh.MaxEntry {
+		return fmt.Errorf("%w: bootstrap pmi1: %s of %v: %d bytes, limit %d", framework.ErrUnsupported, op, me, len(entry), mesh.MaxEntry)
 	}
 	if err := l.checkUsable(op, "the launcher"); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	return nil
 }
 
-// Find implements meet.Launcher. Each entry is requested until it is found once.
+// Find implements mesh.Launcher. Each entry is requested until it is found once.
 func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
 	if entry, ok = l.knownEntry(p); ok {
 		return entry, true, nil
@@ -88,13 +88,13 @@ func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok
 	if err := l.checkUsable("find the address", p.String()); err != nil {
 		return nil, false, err
 	}
-	if entry, ok, err = (nameService{l.proc.wire}).lookUp(ctx, l.entryName(p), meet.MaxEntry); ok {
+	if entry, ok, err = (nameService{l.proc.wire}).lookUp(ctx, l.entryName(p), mesh.MaxEntry); ok {
 		l.recordEntry(p, entry)
 	}
 	return entry, ok, err
 }
 
-// Abort implements meet.Launcher. The server ends every process of the job, and mpiexec returns
+// Abort implements mesh.Launcher. The server ends every process of the job, and mpiexec returns
 // status. The reason is logged here, because some servers do not print it.
 func (l *launcher) Abort(ctx context.Context, status int, reason string) error {
 	if err := l.checkUsable("abort the job", "the launcher"); err != nil {
@@ -120,7 +120,7 @@ func (l *launcher) Watch(f func(bootstrap.Event)) {
 	}
 }
 
-// Close implements meet.Launcher. The last open launcher finalizes for the rest of the process. It
+// Close implements mesh.Launcher. The last open launcher finalizes for the rest of the process. It
 // waits for the answer, and returns ErrTransport without one.
 func (l *launcher) Close() error {
 	if l.isClosed.Swap(true) {

@@ -14,13 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/pmi1test"
 	"github.com/ferrympi/ferry/framework"
 )
 
-var _ meet.Launcher = (*launcher)(nil)
+var _ mesh.Launcher = (*launcher)(nil)
 
 func TestMain(m *testing.M) {
 	asRankOfHydra()
@@ -106,11 +106,11 @@ func TestFind_OthersAreAbsent_TwoRanksFindEachOther(t *testing.T) {
 }
 
 func TestPublish_EntryOfAnySize_IsFound(t *testing.T) {
-	entry := make([]byte, meet.MaxEntry+1)
+	entry := make([]byte, mesh.MaxEntry+1)
 	for i := range entry {
 		entry[i] = byte(i * 7)
 	}
-	for _, n := range []int{0, 1, 450, 451, 1500, meet.MaxEntry} {
+	for _, n := range []int{0, 1, 450, 451, 1500, mesh.MaxEntry} {
 		s := server(t, pmi1test.Options{})
 		a, b := rank(t, s, 0), rank(t, s, 1)
 		if err := a.Publish(t.Context(), entry[:n]); err != nil {
@@ -125,7 +125,7 @@ func TestPublish_EntryOfAnySize_IsFound(t *testing.T) {
 				t.Errorf("%d bytes: a request of %d bytes", n, len(line))
 			}
 		}
-		if n == meet.MaxEntry {
+		if n == mesh.MaxEntry {
 			t.Logf("%d bytes take %d names", n, len(s.Names()))
 		}
 	}
@@ -140,7 +140,7 @@ func TestPublish_SmallestLimits_Succeeds(t *testing.T) {
 	s := server(t, pmi1test.Options{})
 	s.InjectFault(pmi1test.Fault{Cmd: "get_maxes", Response: "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=64\n"})
 	l := rank(t, s, 0)
-	if err := l.Publish(t.Context(), make([]byte, meet.MaxEntry)); err != nil {
+	if err := l.Publish(t.Context(), make([]byte, mesh.MaxEntry)); err != nil {
 		t.Fatal(err)
 	}
 	for name, port := range s.Names() {

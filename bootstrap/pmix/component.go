@@ -1,6 +1,6 @@
 // Package pmix is the bootstrap under launchers with a PMIx server, which are Open MPI's mpirun,
 // PRRTE's prun, and Slurm's srun --mpi=pmix. PMIx provides the identity of the process and an
-// address book. bootstrap/meet implements the rest, because servers differ in everything else. Most
+// address book. bootstrap/mesh implements the rest, because servers differ in everything else. Most
 // have no groups, report no deaths, and complete fences with success although a dead process has
 // not entered them. Slurm's has no name service either.
 //
@@ -19,7 +19,7 @@
 //
 // In 4.2.2 a process that initializes libpmix again finds no entries of any process, not even its
 // own, and leaks 0.15 MiB each time. So a process initializes once. A client that opens after
-// finalization reaches the other processes without the server (bootstrap/meet), and receives no
+// finalization reaches the other processes without the server (bootstrap/mesh), and receives no
 // event of the launcher's end.
 package pmix
 

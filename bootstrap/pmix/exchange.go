@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -15,16 +15,16 @@ import (
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
 	switch how {
 	case "", "auto", "meet": // docs/launchers.md compares their speed.
-		return meet.Open(ctx, env, l)
+		return mesh.Open(ctx, env, l)
 	case "groups":
-		return meet.Open(ctx, env, exchangeLauncher{l, false})
+		return mesh.Open(ctx, env, exchangeLauncher{l, false})
 	case "all":
-		return meet.Open(ctx, env, exchangeLauncher{l, true})
+		return mesh.Open(ctx, env, exchangeLauncher{l, true})
 	}
 	return nil, fmt.Errorf("%w: bootstrap.pmix.exchange=%s: want auto, meet, groups or all", framework.ErrConfig, how)
 }
 
-// exchangeLauncher is a launcher with a meet.Exchange of put, fence and get. A fence includes
+// exchangeLauncher is a launcher with a mesh.Exchange of put, fence and get. A fence includes
 // exactly the processes that it names, but has no tag. Values are visible at once on their node, so
 // the missing members are known. libpmix counts in seconds, so a deadline may pass up to a second
 // late. There are up to pmixc.MaxCalls calls at a time.
@@ -36,10 +36,10 @@ type exchangeLauncher struct {
 	requiresAll bool
 }
 
-// RequiresAllProcesses implements meet.Exchange.
+// RequiresAllProcesses implements mesh.Exchange.
 func (x exchangeLauncher) RequiresAllProcesses() bool { return x.requiresAll }
 
-// Store implements meet.Exchange.
+// Store implements mesh.Exchange.
 func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) error {
 	const op = "put"
 	if err := x.checkUsable(op); err != nil {
@@ -60,7 +60,7 @@ func (x exchangeLauncher) Store(ctx context.Context, key string, value []byte) e
 // contributionPrefix is the prefix of the keys of contributions.
 const contributionPrefix = "ferry.part."
 
-// Fetch implements meet.Exchange. Values of other nodes are requested from their servers.
+// Fetch implements mesh.Exchange. Values of other nodes are requested from their servers.
 func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key string) ([]byte, bool, error) {
 	op := fmt.Sprintf("get the value of %v", p)
 	if err := x.checkUsable(op); err != nil {
@@ -78,13 +78,13 @@ func (x exchangeLauncher) Fetch(ctx context.Context, p framework.Proc, key strin
 		return nil, false, nil
 	case err != nil:
 		return nil, false, callError(ctx, op, err)
-	case v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxContribution:
+	case v.Kind != pmixc.KindText || len(v.Bytes) > mesh.MaxContribution:
 		return nil, false, callError(ctx, op, fmt.Errorf("not a contribution: type %d, %d bytes", v.Type, len(v.Bytes)))
 	}
 	return v.Bytes, true, nil
 }
 
-// Barrier implements meet.Exchange.
+// Barrier implements mesh.Exchange.
 func (x exchangeLauncher) Barrier(group []framework.Proc, most time.Duration) error {
 	const op = "wait for the members"
 	if err := x.checkUsable(op); err != nil {

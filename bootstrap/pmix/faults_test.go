@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
 )
@@ -121,7 +121,7 @@ func watch(ctx context.Context) error {
 	if _, err := await(ctx, l, framework.Proc{Namespace: id.Proc.Namespace, Rank: 1}); !errors.Is(err, framework.ErrProcFailed) {
 		return err
 	}
-	w, said := meet.Watcher(l), make(chan bootstrap.Event, 10)
+	w, said := mesh.Watcher(l), make(chan bootstrap.Event, 10)
 	next := func() string {
 		select {
 		case e := <-said:

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -86,7 +86,7 @@ func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.D
 	if err != nil {
 		return err
 	}
-	if v.Kind != pmixc.KindText || len(v.Bytes) > meet.MaxEntry {
+	if v.Kind != pmixc.KindText || len(v.Bytes) > mesh.MaxEntry {
 		return fmt.Errorf("its value is not an entry: type %d, %d bytes", v.Type, len(v.Bytes))
 	}
 	p.mu.Lock()

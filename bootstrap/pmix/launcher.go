@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 )
 
 // entryKey is the key of a process's entry.
 const entryKey = "ferry.entry"
 
-// launcher is a meet.Launcher. The launchers of a process share everything but their end.
+// launcher is a mesh.Launcher. The launchers of a process share everything but their end.
 type launcher struct {
 	*process
 	isClosed atomic.Bool
@@ -23,8 +23,8 @@ type launcher struct {
 }
 
 var (
-	_ meet.Launcher        = (*launcher)(nil)
-	_ meet.Watcher         = (*launcher)(nil)
+	_ mesh.Launcher        = (*launcher)(nil)
+	_ mesh.Watcher         = (*launcher)(nil)
 	_ bootstrap.PsetSource = (*launcher)(nil)
 	_ bootstrap.NodeMapper = (*launcher)(nil)
 )
@@ -43,7 +43,7 @@ func (l *launcher) checkUsable(op string) error {
 	case l.isServerLost:
 		return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: errors.New("the connection is lost")}
 	case l.isFinalized:
-		return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: meet.ErrLauncherLeft}
+		return &framework.TransportError{Component: componentName, Peer: serverName(), Op: op, Err: mesh.ErrLauncherLeft}
 	}
 	return nil
 }
@@ -53,8 +53,8 @@ func (l *launcher) checkUsable(op string) error {
 // and let only its owner withdraw it.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish"
-	if len(entry) > meet.MaxEntry {
-		return fmt.Errorf("%w: %s: an entry of %d bytes: the limit is %d", framework.ErrUnsupported, componentName, len(entry), meet.MaxEntry)
+	if len(entry) > mesh.MaxEntry {
+		return fmt.Errorf("%w: %s: an entry of %d bytes: the limit is %d", framework.ErrUnsupported, componentName, len(entry), mesh.MaxEntry)
 	}
 	if err := l.checkUsable(op); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/meet"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc"
@@ -41,7 +41,7 @@ func launchers(t *testing.T, n int) map[string][]string {
 }
 
 // await repeats the lookup of p's entry, as meet does.
-func await(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, error) {
+func await(ctx context.Context, l mesh.Launcher, p framework.Proc) ([]byte, error) {
 	for {
 		e, ok, err := l.Find(ctx, p)
 		if ok || err != nil {
@@ -56,10 +56,10 @@ func await(ctx context.Context, l meet.Launcher, p framework.Proc) ([]byte, erro
 }
 
 // entryOf returns the entry of a rank in these tests.
-func entryOf(rank uint32) []byte { return bytes.Repeat([]byte{byte(rank + 1), 0}, meet.MaxEntry/2) }
+func entryOf(rank uint32) []byte { return bytes.Repeat([]byte{byte(rank + 1), 0}, mesh.MaxEntry/2) }
 
 // publish opens a launcher and publishes.
-func publish(ctx context.Context) (meet.Launcher, error) {
+func publish(ctx context.Context) (mesh.Launcher, error) {
 	l, err := openLauncher(ctx, defaults)
 	if err == nil {
 		err = l.Publish(ctx, entryOf(l.Identity().Proc.Rank))
@@ -68,7 +68,7 @@ func publish(ctx context.Context) (meet.Launcher, error) {
 }
 
 // finds checks that rank has published its entry.
-func finds(ctx context.Context, l meet.Launcher, rank uint32) error {
+func finds(ctx context.Context, l mesh.Launcher, rank uint32) error {
 	p := framework.Proc{Namespace: l.Identity().Proc.Namespace, Rank: rank}
 	e, err := await(ctx, l, p)
 	if err == nil && !bytes.Equal(e, entryOf(rank)) {
@@ -216,7 +216,7 @@ func reopen(ctx context.Context) error {
 			return err
 		}
 		for _, rank := range []uint32{2, 3} {
-			if _, _, err := again.Find(ctx, of(rank)); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, meet.ErrLauncherLeft) {
+			if _, _, err := again.Find(ctx, of(rank)); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, mesh.ErrLauncherLeft) {
 				return fmt.Errorf("find of rank %d, afterwards: %w", rank, err)
 			}
 		}

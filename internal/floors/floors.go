@@ -48,7 +48,7 @@ var rows = []struct {
 	{"coll/leaders", Contracts},       // messages among one rank of each node or process
 	{"mtl/trial", Contracts},          // how MTLs try what a library offers
 	{"bootstrap/internal", Contracts}, // what bootstraps have in common
-	{"bootstrap/meet", Contracts},     // what bootstraps over a launcher's address book have in common
+	{"bootstrap/mesh", Contracts},     // what bootstraps over a launcher's address book have in common
 	{"agreement", Contracts}, {"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly},

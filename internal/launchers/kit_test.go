@@ -69,7 +69,7 @@ func lackingUnder(s Interface, exchange string) (lacking bootstraptest.Guarantee
 }
 
 // The test runs the kit over the clients of every launcher. Without flags, all launchers end a job
-// after the death of a process. Those cases run in bootstrap/pmix and bootstrap/meet.
+// after the death of a process. Those cases run in bootstrap/pmix and bootstrap/mesh.
 func TestKit(t *testing.T) {
 	needs.Time(t)
 	eachConnected(t, func(t *testing.T, l *Started) {

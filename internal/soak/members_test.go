@@ -21,7 +21,7 @@ import (
 // envSteps is the folder with a file for each completed step of the test or of a rank.
 const envSteps = "SOAK_STEPS"
 
-// A members job runs under a PMI-1 server of the test, so that its bootstrap is bootstrap/meet.
+// A members job runs under a PMI-1 server of the test, so that its bootstrap is bootstrap/mesh.
 type membersJob struct {
 	t *testing.T
 	n int

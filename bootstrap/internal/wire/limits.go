@@ -44,7 +44,7 @@ func checkCommEvent(kind uint8) error {
 	return nil
 }
 
-// MaxJoin limits the payload of a join with the entry that bootstrap/meet puts before it.
+// MaxJoin limits the payload of a join with the entry that bootstrap/mesh puts before it.
 const MaxJoin = bootstrap.MaxPayload + 4<<10
 
 func check(body any) error {

@@ -1,5 +1,5 @@
 // Package wire has the messages of the bootstrap, between a process and its launcher
-// (bootstrap/local and its server) and among the members of a job (bootstrap/meet). A frame is a
+// (bootstrap/local and its server) and among the members of a job (bootstrap/mesh). A frame is a
 // 4-byte big-endian length and one CBOR message, over any stream.
 //
 // A message is the array [kind, id, body]. The sender of a request chooses an id that is not 0 and
@@ -65,7 +65,7 @@ const (
 	AliveAnswer = Refused // Empty
 )
 
-// Messages among members (bootstrap/meet), which reuse kinds for launchers only.
+// Messages among members (bootstrap/mesh), which reuse kinds for launchers only.
 const (
 	Replicate   = Put             // ReplicateBody
 	Relay       = Publish         // RelayBody -> as Fence or Construct
