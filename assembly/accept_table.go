@@ -10,7 +10,7 @@ import (
 )
 
 // AcceptTable prepares this process for the communicator of a table without messages, as a creation in levels does with a table that it has
-// received. The model of large jobs in internal/scale measures its memory. t has the nonce of this process, and the ids of a process without
+// received. The model of large jobs in test/scale measures its memory. t has the nonce of this process, and the ids of a process without
 // communicators. No other process writes to its memory.
 func (a *Assembly) AcceptTable(t *wireup.Table, group []framework.Proc, rank int) (m PML, spec pml.CommSpec, err error) {
 	p := &levelPort{Assembly: a, ctx: context.Background(), group: group, rank: rank}

@@ -16,9 +16,9 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework/kittest"
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/ob1"
 	"github.com/ferrympi/ferry/pml/pmltest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 var full = flag.Bool("full", false, "run the tests between hosts, and the flood, at their full size")

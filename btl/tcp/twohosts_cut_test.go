@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // Pending data arrives once and in order when the links are back.

@@ -9,8 +9,8 @@ import (
 	"github.com/ferrympi/ferry/btl/tcp"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/pml/pmltest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // Random programs run over links that drop a tenth of the packets each way, and reorder others. Odd ranks

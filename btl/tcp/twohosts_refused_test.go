@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // refused runs two ranks that cannot reach each other. The error of each rank, and the output of `ferry

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // It compares `ferry bench bw` over one link and over two.

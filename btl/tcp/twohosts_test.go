@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
-// Tests between two hosts (internal/nettest), of ranks that `ferry run` starts:
+// Tests between two hosts (test/nettest), of ranks that `ferry run` starts:
 //
 //	go test ./btl/tcp -v -run TwoHosts                         short
 //	go test ./btl/tcp -v -run TwoHosts -full -timeout 1h       as large as they are meant to be

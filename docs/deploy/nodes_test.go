@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/nettest"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // indexedJob has the fields of kubernetes-nodes.yaml that its pods depend on.

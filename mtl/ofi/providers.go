@@ -29,7 +29,7 @@ type Provider struct {
 	NeedsRequest bool
 	// IsUntested is set if ferry was never tested with its hardware.
 	IsUntested bool
-	Quirks      []Quirk
+	Quirks     []Quirk
 }
 
 // A Listing is the condition for listing a provider as a choice.
@@ -55,8 +55,8 @@ type Quirk struct {
 	// First and Last are the first and last affected version of libfabric. Zero means no bound.
 	FirstVersion, LastVersion libfabric.Version
 	// What describes the quirk.
-	Description   string
-	Remedy Remedy
+	Description string
+	Remedy      Remedy
 	// Eager is the length limit of RaiseEager, in bytes.
 	Eager int64
 	// DisabledBy is an environment variable whose presence removes the quirk, or empty.
@@ -88,7 +88,7 @@ type Remedy string
 const (
 	RefuseProvider      Remedy = "refuses the provider"
 	AssumeNodeLocal     Remedy = "uses it only within a node"
-	PadReceives               Remedy = "pads each receive with 64 KiB, which are never read"
+	PadReceives         Remedy = "pads each receive with 64 KiB, which are never read"
 	PackSource          Remedy = "encodes the sender in the tag (layout packed)"
 	PreferPacked        Remedy = "encodes the sender in the tag, unless mtl.ofi.layout is data, and sets FI_OFI_RXM_USE_SRX=1 before it loads libfabric"
 	RaiseEager          Remedy = "receives such messages of a failed process, in addition to those that are injected"
@@ -96,7 +96,7 @@ const (
 	LimitReceives       Remedy = "limits the receives to the length of the queue"
 	DrainBeforeClose    Remedy = "waits for partially received messages when it closes, for up to a second, and then leaves the endpoint open"
 	DisableSegmentation Remedy = "sets FI_OFI_RXM_SAR_LIMIT=0 before it loads libfabric"
-	ExpectFailures              Remedy = "marks the failures as expected in `ferry matrix`"
+	ExpectFailures      Remedy = "marks the failures as expected in `ferry matrix`"
 )
 
 var (
@@ -136,7 +136,7 @@ var known = []Provider{
 		{LastVersion: v1_22, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with net;ofi_rxm"},
 		{FirstVersion: v2_4, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
 		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "psm3", Devices: "infiniband/", WorksOnSockets: true, Listed: ListedAlways, IsUntested: true},
 	{Name: "ucx", Devices: "infiniband/*"}, {Name: "mlx", Devices: "infiniband/*"},
@@ -148,7 +148,7 @@ var known = []Provider{
 		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan},
 		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "tcp", NeedsRequest: true},
 	{Name: "net;ofi_rxm", Listed: ListedIfBasePresent, Quirks: []Quirk{
@@ -157,7 +157,7 @@ var known = []Provider{
 		{Description: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan},
 		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "internal/soak/TestKillLeavesMessages"},
+		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "net", NeedsRequest: true, Quirks: []Quirk{
 		{LastVersion: v1_17, Description: "a few unexpected messages block all later ones", Remedy: RefuseProvider, FoundIn: "2026-11", Evidence: programClaim},

@@ -9,9 +9,9 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libtest"
-	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/mtl/ucx"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // The other host drops all packets. connect(2) would block for two minutes.

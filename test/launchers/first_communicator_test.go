@@ -19,7 +19,7 @@ const envMembers = "LAUNCHERS_MEMBERS" // Members of the communicator, "all" or 
 // launcher with each exchange. All ranks open their sessions and begin at the same moment. The
 // result is the median over b.N jobs of the time of the slowest rank.
 //
-//	go test ./internal/launchers -run '^$' -bench FirstCommunicator -benchtime 15x
+//	go test ./test/launchers -run '^$' -bench FirstCommunicator -benchtime 15x
 func BenchmarkFirstCommunicator(b *testing.B) {
 	for _, launcher := range All() {
 		for _, exchange := range []string{"meet", "groups", "all"} {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/needs"
-	"github.com/ferrympi/ferry/internal/nettest"
 	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/test/nettest"
 )
 
 // The link between two hosts is cut, first for less than bootstrap.host_timeout, which has no

@@ -1,8 +1,8 @@
 // Command scale runs the creation of communicators (package assembly/wireup) in a model of a large job: a world, a sparse world of SHARED and
 // ROOTS, and every second rank. It prints rounds, messages, bytes, simulated time and the bytes that are kept, and checks them.
 //
-//	go run ./internal/scale -nodes 2048 -ppn 96
-//	go run ./internal/scale -nodes 64 -ppn 8 -faults 100 -seed 1
+//	go run ./test/scale -nodes 2048 -ppn 96
+//	go run ./test/scale -nodes 64 -ppn 8 -faults 100 -seed 1
 package main
 
 import (

@@ -5,7 +5,7 @@
 //
 // A clone of https://github.com/golang/vulndb in DIR renews the list:
 //
-//	go test ./internal/advisories -vulndb DIR
+//	go test ./test/advisories -vulndb DIR
 //
 // Only its tests use it.
 package advisories

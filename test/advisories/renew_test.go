@@ -95,7 +95,7 @@ func renew(t *testing.T) {
 	}
 	slices.Sort(lines)
 	head := "# Vulnerabilities of the modules in ferry's go.sum files, from https://github.com/golang/vulndb (CC-BY 4.0)\n" +
-		"# up to " + newest + ": module, first bad version, first good one, ids. Do not edit: go test ./internal/advisories -vulndb DIR\n"
+		"# up to " + newest + ": module, first bad version, first good one, ids. Do not edit: go test ./test/advisories -vulndb DIR\n"
 	if err := os.WriteFile(listFile, []byte(head+strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func TestDocs_SmallRows_AreThoseOfTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(page), r.String()) {
-			t.Errorf("docs/scale.md has another row than %s go run ./internal/scale -docs docs writes it", r)
+			t.Errorf("docs/scale.md has another row than %s go run ./test/scale -docs docs writes it", r)
 		}
 	}
 }

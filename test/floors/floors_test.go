@@ -192,7 +192,7 @@ func TestEdgesAreThoseOfTheList(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log("if the edges are meant to be: go test ./internal/floors -update")
+		t.Log("if the edges are meant to be: go test ./test/floors -update")
 	}
 }
 

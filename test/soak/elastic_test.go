@@ -26,9 +26,9 @@ import (
 // hangs, and the memory of rank 0 and of the launcher has not grown. A seed determines the
 // requested changes, and which ranks are killed after how many changes. The timing is random.
 //
-//	go test ./internal/soak -v -run Elastic                              a few changes
-//	go test ./internal/soak -v -full -run Elastic -timeout 2h            the full number
-//	go test ./internal/soak -v -run Elastic/tcp -elastic.seed 17 -elastic.changes 100
+//	go test ./test/soak -v -run Elastic                              a few changes
+//	go test ./test/soak -v -full -run Elastic -timeout 2h            the full number
+//	go test ./test/soak -v -run Elastic/tcp -elastic.seed 17 -elastic.changes 100
 var (
 	elasticSeed    = flag.Uint64("elastic.seed", 0, "the seed of elastic jobs; 0: a random one")
 	elasticChanges = flag.Int("elastic.changes", 0, "changes of an elastic job; 0: 20, or 500 with -full")

@@ -30,7 +30,7 @@ var (
 
 // An unreceived message of a dead process is an error or a complete message for its receiver. A
 // process that only closes does so at once.
-func TestKillLeavesMessages(t *testing.T) {
+func TestKill_UnreceivedMessages_AreHandled(t *testing.T) {
 	var scenes []string
 	if *full {
 		for i := range len(lengths) * len(states) * len(nexts) * len(deaths) {

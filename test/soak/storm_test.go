@@ -25,9 +25,9 @@ import (
 // received in order and complete, errors have the right class and name the right rank, and both
 // ends have an error or none. No rank crashes, and nothing remains.
 //
-//	go test ./internal/soak -v -run Storm                               a few of each
-//	go test ./internal/soak -v -full -run Storm -timeout 1h             the full number
-//	go test ./internal/soak -v -run StormKill/cm -storm.seed 17         one of them again, with its reports
+//	go test ./test/soak -v -run Storm                               a few of each
+//	go test ./test/soak -v -full -run Storm -timeout 1h             the full number
+//	go test ./test/soak -v -run StormKill/cm -storm.seed 17         one of them again, with its reports
 var (
 	stormSeed  = flag.Int64("storm.seed", -1, "run the storm of this seed only")
 	stormCount = flag.Int("storm.count", 0, "how many storms to run of each kind and stack")

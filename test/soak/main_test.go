@@ -1,9 +1,9 @@
 // Package soak has long-running programs that check resource leaks, hangs after the death of
 // processes, and large sizes. Each has its own criterion and prints its measurements.
 //
-//	go test ./internal/soak -v                              reduced sizes, with all other tests
-//	go test ./internal/soak -v -full -run Cycles            full size
-//	go test ./internal/soak -v -full -timeout 2h            all programs at full size
+//	go test ./test/soak -v                              reduced sizes, with all other tests
+//	go test ./test/soak -v -full -run Cycles            full size
+//	go test ./test/soak -v -full -timeout 2h            all programs at full size
 package soak
 
 import (

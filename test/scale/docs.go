@@ -111,7 +111,7 @@ func milliseconds(d time.Duration) string {
 
 // Marks around the table in docs/scale.md.
 const (
-	beginMark = "<!-- begin: go run ./internal/scale -docs docs -->\n"
+	beginMark = "<!-- begin: go run ./test/scale -docs docs -->\n"
 	endMark   = "<!-- end -->\n"
 )
 

@@ -22,9 +22,9 @@ import (
 // survivors continue, no call hangs, all of them get the same outcomes and values, and no process
 // or file remains.
 //
-//	go test ./internal/soak -v -run Survive                                       a few jobs
-//	go test ./internal/soak -v -full -run Survive -timeout 2h                     the full number
-//	go test ./internal/soak -v -run Survive/ob1.shm -survive.seed 17 -survive.jobs 50    one of them, 50 times
+//	go test ./test/soak -v -run Survive                                       a few jobs
+//	go test ./test/soak -v -full -run Survive -timeout 2h                     the full number
+//	go test ./test/soak -v -run Survive/ob1.shm -survive.seed 17 -survive.jobs 50    one of them, 50 times
 var (
 	surviveSeed = flag.Uint64("survive.seed", 0, "the seed of all jobs in which ranks die; 0: a random one for each")
 	surviveJobs = flag.Int("survive.jobs", 0, "jobs of each stack in which ranks die; 0: some, or up to 1,000 with -full")
