@@ -52,16 +52,16 @@ type Options struct {
 type Watcher interface {
 	// PeerFailed reports that a process has failed, after all PMLs were notified. The bootstrap may report this process itself.
 	// ExchangeEnded then follows for all others.
-	PeerFailed(peer framework.Life, reason string)
+	PeerFailed(peer framework.Incarnation, reason string)
 	// ExchangeEnded reports that no more messages are exchanged with a process, because it has closed its session or because this
 	// process is isolated. All PMLs were notified before.
-	ExchangeEnded(peer framework.Life, why error)
+	ExchangeEnded(peer framework.Incarnation, why error)
 	// CollectivesBroken reports that a process that is alive takes part in no further collective of a communicator.
 	CollectivesBroken(comm cid.Extended, by framework.Proc, reason string)
 	// CommRevoked reports that another process has revoked a communicator.
 	CommRevoked(comm cid.Extended, by framework.Proc)
 	// NoteReceived passes a note of another process.
-	NoteReceived(from framework.Life, body string)
+	NoteReceived(from framework.Incarnation, body string)
 	// Dump requests a report of the operations that the process waits for. It may run during another call, and must not wait for it.
 	Dump(how string)
 }
@@ -92,10 +92,10 @@ type Assembly struct {
 	mu            sync.Mutex
 	peers         peerRecords
 	nodeProcs     nodeProcs
-	savedRoutes   map[framework.Life]Pair // Routes of members when their communicator was created.
-	tables        map[int]recordedTable   // By number of members.
+	savedRoutes   map[framework.Incarnation]Pair // Routes of members when their communicator was created.
+	tables        map[int]recordedTable          // By number of members.
 	failed        failureList
-	left          map[framework.Life]struct{} // See Left.
+	left          map[framework.Incarnation]struct{} // See Left.
 	streams       streams
 	refusedComms  []cid.Span // See HasRefused.
 	droppedRoutes routeHistory
@@ -136,7 +136,7 @@ type card struct {
 func Open(ctx context.Context, o Options) (*Assembly, error) {
 	a := &Assembly{
 		Stack: new(Stack), options: o,
-		peers: newPeerRecords(), savedRoutes: map[framework.Life]Pair{},
+		peers: newPeerRecords(), savedRoutes: map[framework.Incarnation]Pair{},
 	}
 	a.constructs.waiting, a.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
 	a.upcalls.stop = make(chan struct{})
@@ -221,7 +221,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeLabel()), Engine: progress.New(opt), Logger: log,
-		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
+		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, serialize(a.timing.watch(a.options.Hooks)))
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ type cards struct{ *Assembly }
 const maxSought = 1 << 12
 
 // Card implements pml.Cards.
-func (c cards) Card(peer framework.Life) (framework.Card, bool) {
+func (c cards) Card(peer framework.Incarnation) (framework.Card, bool) {
 	c.mu.Lock()
 	known, ok := c.peers.get(peer)
 	if !ok || !known.hasCard() {
@@ -36,18 +36,18 @@ func (c cards) Card(peer framework.Life) (framework.Card, bool) {
 }
 
 // Find implements pml.Cards.
-func (c cards) Find(nonce uint64) (framework.Life, bool) {
+func (c cards) Find(nonce uint64) (framework.Incarnation, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if id, ok := c.peers.owner(nonce); ok {
-		return framework.Life{ID: id, Nonce: nonce}, true
+		return framework.Incarnation{ID: id, Nonce: nonce}, true
 	}
 	c.peers.seek(nonce)
-	return framework.Life{}, false
+	return framework.Incarnation{}, false
 }
 
 // Node implements pml.Cards.
-func (c cards) Node(peer framework.Life) string {
+func (c cards) Node(peer framework.Incarnation) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, _ := c.peers.get(peer)

@@ -75,16 +75,16 @@ func TestLearn_LaterCardOfAProcess_IsThatOfItsPaths(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			before := fmt.Sprint(a.pmls[0].Route(g.life).Rejected)
+			before := fmt.Sprint(a.pmls[0].Route(g.incarnation).Rejected)
 			without := slices.DeleteFunc(a.Card(), func(e framework.Address) bool { return e.Component == "btl.hanging" })
 			card, err := wireup.EncodeCard(without)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.capabilities, Card: card, Edition: 1}); err != nil {
+			if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.capabilities, Card: card, Edition: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if after := fmt.Sprint(a.pmls[0].Route(g.life).Rejected); after == before {
+			if after := fmt.Sprint(a.pmls[0].Route(g.incarnation).Rejected); after == before {
 				t.Errorf("the route is that of the earlier card: %s", after)
 			}
 		})
@@ -95,11 +95,11 @@ func TestLearn_CardSoughtByPMLs_IsPassedAtOnce(t *testing.T) {
 	a, _ := newHanging().open(t, nil)
 	defer a.Close()
 	book := cards{a}
-	sought, other := guestLife(a, 1, 5), guestLife(a, 2, 6)
+	sought, other := guestIncarnation(a, 1, 5), guestIncarnation(a, 2, 6)
 	if _, ok := book.Find(sought.Nonce); ok {
 		t.Fatal("a nonce is found before its card has come")
 	}
-	for _, l := range []framework.Life{sought, other} {
+	for _, l := range []framework.Incarnation{sought, other} {
 		if err := learn(a, l.ID.Rank(), l.Nonce); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestLearn_CardSoughtByPMLs_IsPassedAtOnce(t *testing.T) {
 	if _, ok := book.Card(other); !ok {
 		t.Error("no card of a process that has come")
 	}
-	if _, ok := book.Card(guestLife(a, 2, 7)); ok {
+	if _, ok := book.Card(guestIncarnation(a, 2, 7)); ok {
 		t.Error("a card of another incarnation")
 	}
 }
@@ -128,17 +128,17 @@ func TestPeerRecords_ManySought_AreBounded(t *testing.T) {
 	for nonce := range uint64(2 * maxSought) {
 		k.seek(nonce)
 	}
-	if len(k.sought) != maxSought || !k.isSought(lifeOf(1, 1<<40)) {
+	if len(k.sought) != maxSought || !k.isSought(incarnationOf(1, 1<<40)) {
 		t.Errorf("%d nonces are sought", len(k.sought))
 	}
 }
 
-func guestLife(a *Assembly, rank uint32, nonce uint64) framework.Life {
-	return framework.Life{ID: a.env.Worlds.ID(framework.Proc{Namespace: "other", Rank: rank}), Nonce: nonce}
+func guestIncarnation(a *Assembly, rank uint32, nonce uint64) framework.Incarnation {
+	return framework.Incarnation{ID: a.env.Worlds.ID(framework.Proc{Namespace: "other", Rank: rank}), Nonce: nonce}
 }
 
 // learn gives the assembly the card of a process of another job.
 func learn(a *Assembly, rank uint32, nonce uint64) error {
 	p := framework.Proc{Namespace: "other", Rank: rank}
-	return a.learn(guestLife(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+	return a.learn(guestIncarnation(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 }

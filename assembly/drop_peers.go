@@ -18,23 +18,23 @@ const maxDroppedRoutes = 1000
 
 // routeHistory has the routes to the last dropped processes.
 type routeHistory struct {
-	pairs map[framework.Life]Pair
-	order []framework.Life // The oldest one first.
+	pairs map[framework.Incarnation]Pair
+	order []framework.Incarnation // The oldest one first.
 }
 
-func (p *routeHistory) add(life framework.Life, pair Pair) {
-	if _, known := p.pairs[life]; known {
+func (p *routeHistory) add(incarnation framework.Incarnation, pair Pair) {
+	if _, known := p.pairs[incarnation]; known {
 		return
 	}
 	if p.pairs == nil {
-		p.pairs = map[framework.Life]Pair{}
+		p.pairs = map[framework.Incarnation]Pair{}
 	}
 	if len(p.order) == maxDroppedRoutes {
 		delete(p.pairs, p.order[0])
 		p.order = slices.Delete(p.order, 0, 1)
 	}
-	p.pairs[life] = pair
-	p.order = append(p.order, life)
+	p.pairs[incarnation] = pair
+	p.order = append(p.order, incarnation)
 }
 
 // wireUps are those in progress, by number.
@@ -42,7 +42,7 @@ type wireUps struct {
 	sync.Mutex
 	last    uint64
 	running map[uint64]struct{}
-	ended   map[framework.Life]pendingDrop // Processes to drop.
+	ended   map[framework.Incarnation]pendingDrop // Processes to drop.
 }
 
 // pendingDrop is a process to drop.
@@ -86,13 +86,13 @@ func (a *Assembly) holdPeers() (release func()) {
 }
 
 // addEnded adds a process to those to drop. The PMLs have processed its end.
-func (w *wireUps) addEnded(life framework.Life) {
+func (w *wireUps) addEnded(incarnation framework.Incarnation) {
 	w.Lock()
 	defer w.Unlock()
 	if w.ended == nil {
-		w.ended = map[framework.Life]pendingDrop{}
+		w.ended = map[framework.Incarnation]pendingDrop{}
 	}
-	w.ended[life] = pendingDrop{w.last, true}
+	w.ended[incarnation] = pendingDrop{w.last, true}
 }
 
 // noteEndOfPeer reports whether n is the end of another process, and adds it to those to drop.
@@ -105,24 +105,24 @@ func (a *Assembly) noteEndOfPeer(n peerEvent) bool {
 }
 
 // candidates returns the processes with an attempt due, except those of wire-ups in progress.
-func (w *wireUps) candidates() (lives []framework.Life) {
+func (w *wireUps) candidates() (incarnations []framework.Incarnation) {
 	w.Lock()
 	defer w.Unlock()
 	first := w.last + 1
 	for number := range w.running {
 		first = min(first, number)
 	}
-	for life, e := range w.ended {
+	for incarnation, e := range w.ended {
 		if e.isDue && e.last < first {
-			lives = append(lives, life)
-			w.ended[life] = pendingDrop{last: e.last}
+			incarnations = append(incarnations, incarnation)
+			w.ended[incarnation] = pendingDrop{last: e.last}
 		}
 	}
-	return lives
+	return incarnations
 }
 
 // droppable is pml.Env's Droppable.
-func (a *Assembly) droppable(peer framework.Life) {
+func (a *Assembly) droppable(peer framework.Incarnation) {
 	w := &a.wireUps
 	w.Lock()
 	e, ended := w.ended[peer]
@@ -131,7 +131,7 @@ func (a *Assembly) droppable(peer framework.Life) {
 	}
 	if ended {
 		if w.ended == nil {
-			w.ended = map[framework.Life]pendingDrop{}
+			w.ended = map[framework.Incarnation]pendingDrop{}
 		}
 		w.ended[peer] = pendingDrop{e.last, true}
 	}
@@ -156,12 +156,12 @@ func (a *Assembly) enqueueDrops() {
 }
 
 // dropAfterLateCard adds a process to those to drop if its card came after it was dropped.
-func (a *Assembly) dropAfterLateCard(life framework.Life) {
+func (a *Assembly) dropAfterLateCard(incarnation framework.Incarnation) {
 	a.mu.Lock()
-	_, dropped := a.droppedRoutes.pairs[life]
+	_, dropped := a.droppedRoutes.pairs[incarnation]
 	a.mu.Unlock()
 	if dropped {
-		a.wireUps.addEnded(life)
+		a.wireUps.addEnded(incarnation)
 	}
 }
 
@@ -169,39 +169,39 @@ func (a *Assembly) dropAfterLateCard(life framework.Life) {
 func (a *Assembly) dropCandidates() {
 	a.learnMu.Lock()
 	defer a.learnMu.Unlock()
-	for _, life := range a.wireUps.candidates() {
+	for _, incarnation := range a.wireUps.candidates() {
 		a.mu.Lock()
-		_, known := a.peers.get(life)
+		_, known := a.peers.get(incarnation)
 		a.mu.Unlock()
 		var route Pair
 		if known {
-			route = a.pair(life)
+			route = a.pair(incarnation)
 		}
-		if !a.dropPeer(life) {
+		if !a.dropPeer(incarnation) {
 			continue
 		}
 		a.mu.Lock()
 		if known {
-			a.droppedRoutes.add(life, route)
+			a.droppedRoutes.add(incarnation, route)
 		}
-		a.peers.remove(life)
-		a.streams.forget(life)
-		a.failed.remove(life)
-		delete(a.left, life)
-		delete(a.savedRoutes, life)
+		a.peers.remove(incarnation)
+		a.streams.forget(incarnation)
+		a.failed.remove(incarnation)
+		delete(a.left, incarnation)
+		delete(a.savedRoutes, incarnation)
 		a.mu.Unlock()
 		a.wireUps.Lock()
-		delete(a.wireUps.ended, life)
+		delete(a.wireUps.ended, incarnation)
 		a.wireUps.Unlock()
 	}
 }
 
 // dropPeer reports whether all PMLs have dropped a process.
-func (a *Assembly) dropPeer(life framework.Life) bool {
+func (a *Assembly) dropPeer(incarnation framework.Incarnation) bool {
 	dropped := true
 	for _, m := range a.pmls {
 		d, ok := framework.As[pml.PeerDropper](m.Module)
-		dropped = ok && d.DropPeer(life) && dropped
+		dropped = ok && d.DropPeer(incarnation) && dropped
 	}
 	return dropped
 }

@@ -13,17 +13,17 @@ import (
 
 // guest is a process of another job, with a communicator.
 type guest struct {
-	proc framework.Proc
-	life framework.Life
-	comm pml.Comm
+	proc        framework.Proc
+	incarnation framework.Incarnation
+	comm        pml.Comm
 }
 
 // joins creates a communicator with process n, which has nonce n.
 func joins(t *testing.T, a *Assembly, n int) guest {
 	t.Helper()
 	g := guest{proc: framework.Proc{Namespace: "other", Rank: uint32(n)}}
-	g.life = framework.Life{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
-	if err := a.learn(g.life, g.proc, wireup.Payload{Nonce: g.life.Nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+	g.incarnation = framework.Incarnation{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
+	if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]
@@ -31,7 +31,7 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.comm, err = m.AddComm(pml.CommSpec{ID: cid.Extended{Base: uint64(n)}, Local: local, Members: pml.NewMembers([]pml.Member{{Life: a.env.Self}, {Life: g.life}})})
+	g.comm, err = m.AddComm(pml.CommSpec{ID: cid.Extended{Base: uint64(n)}, Local: local, Members: pml.NewMembers([]pml.Member{{Incarnation: a.env.Self}, {Incarnation: g.incarnation}})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +40,12 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 
 // died is the event of a process's death.
 func (g guest) died() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"}
+	return bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"}
 }
 
 // left is the event that a process has closed its session.
 func (g guest) left() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: g.proc, Nonce: g.life.Nonce}
+	return bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: g.proc, Nonce: g.incarnation.Nonce}
 }
 
 // counts are the entries of the tables of processes.
@@ -78,7 +78,7 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 	a.lateRoutes = true
 	for n := 1; n <= maxDroppedRoutes+500; n++ {
 		g := joins(t, a, n)
-		a.saveRoutes(pml.NewMembers([]pml.Member{{Life: g.life}}))
+		a.saveRoutes(pml.NewMembers([]pml.Member{{Incarnation: g.incarnation}}))
 		if n%2 == 0 {
 			events.event(g.died())
 			g.comm.Close()
@@ -139,7 +139,7 @@ func TestAssembly_ProcessIsDisconnected_IsKept(t *testing.T) {
 	defer a.Close()
 	g := joins(t, a, 1)
 	g.comm.Close()
-	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: g.proc, Nonce: g.life.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"})
 	if got := a.await(); got.known != 1 {
 		t.Errorf("%+v: it may begin again", got)
 	}

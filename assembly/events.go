@@ -28,11 +28,11 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.ProcFailed:
 		a.removeNodeProc(ev)
 		a.env.Logger.Info("process failed", "proc", ev.Proc.String(), "reason", ev.Reason)
-		for _, life := range a.incarnationsOf(ev) {
-			a.reportFailure(life, ev.Reason)
+		for _, incarnation := range a.incarnationsOf(ev) {
+			a.reportFailure(incarnation, ev.Reason)
 		}
-		for _, life := range a.streamsOf(ev) { // After the process, see catchUp.
-			a.reportFailure(life, ev.Reason)
+		for _, incarnation := range a.streamsOf(ev) { // After the process, see catchUp.
+			a.reportFailure(incarnation, ev.Reason)
 		}
 	case bootstrap.ProcLeft:
 		a.removeNodeProc(ev)
@@ -64,15 +64,15 @@ func (a *Assembly) event(ev bootstrap.Event) {
 }
 
 // reportFailure enqueues the failure of an incarnation unless it was reported before. upcalls is locked.
-func (a *Assembly) reportFailure(life framework.Life, reason string) {
+func (a *Assembly) reportFailure(incarnation framework.Incarnation, reason string) {
 	a.mu.Lock()
-	isNew := a.failed.add(life, reason) // Before any notification, so that every failure in an error is in the list.
+	isNew := a.failed.add(incarnation, reason) // Before any notification, so that every failure in an error is in the list.
 	a.mu.Unlock()
 	if !isNew {
 		return
 	}
-	a.enqueueEvent(peerEvent{peer: life, failure: reason})
-	if life == a.env.Self {
+	a.enqueueEvent(peerEvent{peer: incarnation, failure: reason})
+	if incarnation == a.env.Self {
 		a.reportedDead(reason)
 	}
 }
@@ -81,25 +81,25 @@ func (a *Assembly) reportFailure(life framework.Life, reason string) {
 func (a *Assembly) removeNodeProc(ev bootstrap.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.nodeProcs.end(framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
+	a.nodeProcs.end(framework.Incarnation{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
 }
 
 // endExchange enqueues the end of all exchange with an incarnation. upcalls is locked.
-func (a *Assembly) endExchange(life framework.Life, how error) {
+func (a *Assembly) endExchange(incarnation framework.Incarnation, how error) {
 	a.mu.Lock()
-	known, ok := a.peers.get(life)
+	known, ok := a.peers.get(incarnation)
 	if ok {
 		known.hasEnded = true
-		a.peers.set(life, known)
+		a.peers.set(incarnation, known)
 	}
 	a.mu.Unlock()
-	a.enqueueEvent(peerEvent{peer: life, exchangeEnd: how, epoch: known.epoch})
+	a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: how, epoch: known.epoch})
 }
 
 // peerEvent is an event for the PMLs and the Watcher. Exactly one of failure, exchangeEnd, broken, revoked, note and
 // hasDrops is set.
 type peerEvent struct {
-	peer        framework.Life
+	peer        framework.Incarnation
 	failure     string
 	exchangeEnd error
 	epoch       uint32 // Of the connection with peer when exchangeEnd was set.
@@ -204,7 +204,7 @@ func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 }
 
 // disconnectPeer implements pml.Env.Disconnect.
-func (a *Assembly) disconnectPeer(peer framework.Life, why error) {
+func (a *Assembly) disconnectPeer(peer framework.Incarnation, why error) {
 	if a.disconnectStream(peer, why) {
 		return
 	}
@@ -215,18 +215,18 @@ func (a *Assembly) disconnectPeer(peer framework.Life, why error) {
 }
 
 // incarnationsOf returns the incarnations that an event is about. An event without a nonce is about the present incarnation of the process.
-func (a *Assembly) incarnationsOf(ev bootstrap.Event) []framework.Life {
-	ended := framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}
+func (a *Assembly) incarnationsOf(ev bootstrap.Event) []framework.Incarnation {
+	ended := framework.Incarnation{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}
 	if ended.Nonce != 0 {
-		return []framework.Life{ended}
+		return []framework.Incarnation{ended}
 	}
 	if ended.ID == a.env.Self.ID { // Tables have it, too.
-		return []framework.Life{a.env.Self}
+		return []framework.Incarnation{a.env.Self}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if life, ok := a.peers.currentLife(ended.ID); ok {
-		return []framework.Life{life}
+	if incarnation, ok := a.peers.currentIncarnation(ended.ID); ok {
+		return []framework.Incarnation{incarnation}
 	}
 	return nil
 }

@@ -59,20 +59,20 @@ type eventful struct {
 	event func(bootstrap.Event)
 }
 
-func (e *eventful) BeginIncarnation(uint64)                                 {}
-func (e *eventful) EndIncarnation()                                         {}
-func (e *eventful) Disconnect(framework.Proc, uint64, string)        {}
+func (e *eventful) BeginIncarnation(uint64)                             {}
+func (e *eventful) EndIncarnation()                                     {}
+func (e *eventful) Disconnect(framework.Proc, uint64, string)           {}
 func (e *eventful) ReportBroken(cid.Extended, []framework.Proc, string) {}
 
 func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 
 type watcher struct{ died, dumped chan struct{} }
 
-func (w *watcher) PeerFailed(framework.Life, string)                      { close(w.died) }
-func (w *watcher) ExchangeEnded(framework.Life, error)                    {}
+func (w *watcher) PeerFailed(framework.Incarnation, string)               { close(w.died) }
+func (w *watcher) ExchangeEnded(framework.Incarnation, error)             {}
 func (w *watcher) CollectivesBroken(cid.Extended, framework.Proc, string) {}
 func (w *watcher) CommRevoked(cid.Extended, framework.Proc)               {}
-func (w *watcher) NoteReceived(framework.Life, string)                    {}
+func (w *watcher) NoteReceived(framework.Incarnation, string)             {}
 func (w *watcher) Dump(string)                                            { close(w.dumped) }
 
 // open opens an assembly over the hanging BTL, with the given watcher.
@@ -135,11 +135,11 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	a, events := hang.open(t, watch)
 	hang.hang(a)
 	other := framework.Proc{Namespace: "other", Rank: 1}
-	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: 5}
-	cards{a}.Find(life.Nonce) // PMLs get the card at once then.
+	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: 5}
+	cards{a}.Find(incarnation.Nonce) // PMLs get the card at once then.
 	learnt := make(chan error, 1)
 	go func() {
-		learnt <- a.learn(life, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+		learnt <- a.learn(incarnation, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 	}()
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
@@ -147,7 +147,7 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: other, Reason: "test"}) // Without a nonce.
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
-	if dead := a.Failed(); len(dead) != 1 || dead[0] != (Failure{life, "test"}) {
+	if dead := a.Failed(); len(dead) != 1 || dead[0] != (Failure{incarnation, "test"}) {
 		t.Errorf("dead are %v", dead)
 	}
 	a.Constructs()

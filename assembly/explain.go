@@ -156,26 +156,26 @@ func (a *Assembly) omissionText(component string) string {
 }
 
 // sortedIncarnations returns the incarnations with a record, sorted by id. mu is locked.
-func (a *Assembly) sortedIncarnations() []framework.Life {
-	var all []framework.Life
-	for life := range a.peers.records() {
-		all = append(all, life)
+func (a *Assembly) sortedIncarnations() []framework.Incarnation {
+	var all []framework.Incarnation
+	for incarnation := range a.peers.records() {
+		all = append(all, incarnation)
 	}
-	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(all, func(x, y framework.Incarnation) int { return cmp.Compare(x.ID, y.ID) })
 	return all
 }
 
 // explainedPeers returns the incarnations with an entry in Pairs, sorted by id.
-func (a *Assembly) explainedPeers() []framework.Life {
+func (a *Assembly) explainedPeers() []framework.Incarnation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.sortedIncarnations()
-	for _, life := range a.droppedRoutes.order {
-		if !a.peers.hasRecord(life) {
-			all = append(all, life)
+	for _, incarnation := range a.droppedRoutes.order {
+		if !a.peers.hasRecord(incarnation) {
+			all = append(all, incarnation)
 		}
 	}
-	slices.SortFunc(all, func(x, y framework.Life) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(all, func(x, y framework.Incarnation) int { return cmp.Compare(x.ID, y.ID) })
 	return all
 }
 
@@ -185,33 +185,33 @@ func (a *Assembly) saveRoutes(group pml.Members) {
 		return
 	}
 	for rank := range group.Len() {
-		life := group.Member(rank).Life
+		incarnation := group.Member(rank).Incarnation
 		a.mu.Lock()
-		_, hasRecord := a.peers.byID[life.ID]
+		_, hasRecord := a.peers.byID[incarnation.ID]
 		a.mu.Unlock()
-		if !hasRecord && life != a.env.Self { // It is in a table.
+		if !hasRecord && incarnation != a.env.Self { // It is in a table.
 			continue
 		}
-		p := a.pair(life)
+		p := a.pair(incarnation)
 		a.mu.Lock()
-		a.savedRoutes[life] = p
+		a.savedRoutes[incarnation] = p
 		a.mu.Unlock()
 	}
 }
 
-func (a *Assembly) pair(life framework.Life) Pair {
+func (a *Assembly) pair(incarnation framework.Incarnation) Pair {
 	a.mu.Lock()
-	hasRecord := a.peers.hasRecord(life)
-	was, dropped := a.droppedRoutes.pairs[life]
+	hasRecord := a.peers.hasRecord(incarnation)
+	was, dropped := a.droppedRoutes.pairs[incarnation]
 	a.mu.Unlock()
 	if dropped && !hasRecord {
 		return was
 	}
-	p, r := a.route(life)
+	p, r := a.route(incarnation)
 	if !r.Used && !r.Failed {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if was, ok := a.savedRoutes[life]; ok {
+		if was, ok := a.savedRoutes[incarnation]; ok {
 			return was
 		}
 	}
@@ -219,16 +219,16 @@ func (a *Assembly) pair(life framework.Life) Pair {
 }
 
 // route returns the route of messages to an incarnation. The Route reports whether it is in use, or whether a path was tried and failed.
-func (a *Assembly) route(life framework.Life) (Pair, pml.Route) {
+func (a *Assembly) route(incarnation framework.Incarnation) (Pair, pml.Route) {
 	var found pml.Route
 	own, _ := a.env.Identity.Proc.Process()
-	to, stream := a.env.Worlds.Proc(life.ID).Process()
+	to, stream := a.env.Worlds.Proc(incarnation.ID).Process()
 	p := Pair{From: int(own.Rank), Stream: a.number, To: int(to.Rank), ToStream: stream}
 	if to.Namespace != own.Namespace {
 		p.Namespace = to.Namespace
 	}
 	for i, m := range a.pmls {
-		r := m.Route(life)
+		r := m.Route(incarnation)
 		found.Used, found.Failed = found.Used || r.Used, found.Failed || r.Failed
 		if i > 0 && r.Transport == "" {
 			continue

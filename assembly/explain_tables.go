@@ -42,17 +42,17 @@ func (a *Assembly) explainTables() (unused []UnusedProcs, tables []CommTable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	byNode := map[string]*UnusedProcs{}
-	for life := range a.peers.tableOnlyLives() {
-		if _, hasEnded := a.droppedRoutes.pairs[life]; hasEnded || life == a.env.Self {
+	for incarnation := range a.peers.tableOnlyIncarnations() {
+		if _, hasEnded := a.droppedRoutes.pairs[incarnation]; hasEnded || incarnation == a.env.Self {
 			continue
 		}
-		known, _ := a.peers.get(life)
+		known, _ := a.peers.get(incarnation)
 		u := byNode[known.node]
 		if u == nil {
-			u = &UnusedProcs{From: int(a.env.Identity.Proc.Rank), Lowest: int(life.ID.Rank())}
+			u = &UnusedProcs{From: int(a.env.Identity.Proc.Rank), Lowest: int(incarnation.ID.Rank())}
 			byNode[known.node] = u
 		}
-		u.Processes, u.Lowest = u.Processes+1, min(u.Lowest, int(life.ID.Rank()))
+		u.Processes, u.Lowest = u.Processes+1, min(u.Lowest, int(incarnation.ID.Rank()))
 	}
 	for _, u := range byNode {
 		unused = append(unused, *u)

@@ -8,28 +8,28 @@ import (
 
 // Failure is a failed incarnation of a process, as the bootstrap has reported it.
 type Failure struct {
-	Life   framework.Life
-	Reason string
+	Incarnation framework.Incarnation
+	Reason      string
 }
 
 // failureList is a list in the order of the reports.
 type failureList []Failure
 
 // add appends an incarnation. It returns false if it is in the list already.
-func (d *failureList) add(life framework.Life, reason string) bool {
-	if d.has(life) {
+func (d *failureList) add(incarnation framework.Incarnation, reason string) bool {
+	if d.has(incarnation) {
 		return false
 	}
-	*d = append(*d, Failure{life, reason})
+	*d = append(*d, Failure{incarnation, reason})
 	return true
 }
 
-func (d *failureList) has(life framework.Life) bool {
-	return slices.ContainsFunc(*d, func(x Failure) bool { return x.Life == life })
+func (d *failureList) has(incarnation framework.Incarnation) bool {
+	return slices.ContainsFunc(*d, func(x Failure) bool { return x.Incarnation == incarnation })
 }
 
-func (d *failureList) remove(life framework.Life) {
-	*d = slices.DeleteFunc(*d, func(x Failure) bool { return x.Life == life })
+func (d *failureList) remove(incarnation framework.Incarnation) {
+	*d = slices.DeleteFunc(*d, func(x Failure) bool { return x.Incarnation == incarnation })
 }
 
 // Failed returns the failed incarnations in the order of the bootstrap's reports. The Watcher is

@@ -9,14 +9,16 @@ import (
 
 func TestDeaths_RepeatedAndRemoved_KeepTheirOrder(t *testing.T) {
 	var d failureList
-	life := func(id uint64) framework.Life { return framework.Life{ID: framework.ProcID(id), Nonce: id} }
-	for _, id := range []uint64{5, 3, 9, 3, 5, 1} {
-		d.add(life(id), "first")
-		d.add(life(id), "second")
+	incarnation := func(id uint64) framework.Incarnation {
+		return framework.Incarnation{ID: framework.ProcID(id), Nonce: id}
 	}
-	d.remove(life(3))
-	d.remove(life(7))
-	want := failureList{{life(5), "first"}, {life(9), "first"}, {life(1), "first"}}
+	for _, id := range []uint64{5, 3, 9, 3, 5, 1} {
+		d.add(incarnation(id), "first")
+		d.add(incarnation(id), "second")
+	}
+	d.remove(incarnation(3))
+	d.remove(incarnation(7))
+	want := failureList{{incarnation(5), "first"}, {incarnation(9), "first"}, {incarnation(1), "first"}}
 	if !slices.Equal(d, want) {
 		t.Errorf("deaths are %v, want %v", d, want)
 	}

@@ -76,14 +76,14 @@ func (a *Assembly) isolateLocked(err error) {
 		cancel(err)
 	}
 	a.upcalls.isIsolated = true
-	for life, known := range a.peers.records() {
-		if !a.failed.has(life) && !known.hasEnded {
-			a.enqueueEvent(peerEvent{peer: life, exchangeEnd: err})
+	for incarnation, known := range a.peers.records() {
+		if !a.failed.has(incarnation) && !known.hasEnded {
+			a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: err})
 		}
 	}
-	for life := range a.peers.tableOnlyLives() {
-		if life != a.env.Self && !a.failed.has(life) {
-			a.enqueueEvent(peerEvent{peer: life, exchangeEnd: err})
+	for incarnation := range a.peers.tableOnlyIncarnations() {
+		if incarnation != a.env.Self && !a.failed.has(incarnation) {
+			a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: err})
 		}
 	}
 }

@@ -19,8 +19,8 @@ var lost = bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "test"}
 func meet(t *testing.T, a *Assembly, nonce uint64) receive {
 	t.Helper()
 	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
-	life := framework.Life{ID: a.env.Worlds.ID(other), Nonce: nonce}
-	if err := a.learn(life, other, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: nonce}
+	if err := a.learn(incarnation, other, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]
@@ -28,7 +28,7 @@ func meet(t *testing.T, a *Assembly, nonce uint64) receive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: nonce}, Local: local, Members: pml.NewMembers([]pml.Member{{Life: a.env.Self}, {Life: life}})})
+	c, err := m.AddComm(pml.CommSpec{ID: cid.Extended{Base: nonce}, Local: local, Members: pml.NewMembers([]pml.Member{{Incarnation: a.env.Self}, {Incarnation: incarnation}})})
 	if err != nil {
 		t.Fatal(err)
 	}

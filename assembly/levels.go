@@ -90,7 +90,7 @@ type levelPort struct {
 	ids    *cid.Candidates
 	ended  []wireup.Ended
 
-	root  framework.Life // Of this node.
+	root  framework.Incarnation // Of this node.
 	areas []*btl.Area
 
 	module  PML // The result; see Accept.
@@ -140,7 +140,7 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 		return nil, nil, err
 	}
 	if l.Number == 0 {
-		p.root = spec.Members.Member(0).Life
+		p.root = spec.Members.Member(0).Incarnation
 	}
 	p.timing.mark(fmt.Sprintf("level %d is connected", l.Number))
 	return &levelComm{port: p, pml: comm}, payloads, nil
@@ -223,7 +223,7 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 		return nil
 	}
 	index := func(rank uint32) int { i, _ := slices.BinarySearch(ranks, int(rank)); return i }
-	with := map[int]framework.Life{}
+	with := map[int]framework.Incarnation{}
 	for _, pair := range pairs {
 		other := pair.A
 		if int(pair.A) == p.rank {
@@ -231,16 +231,16 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 		} else if int(pair.B) != p.rank {
 			continue
 		}
-		with[index(other)] = p.members.Member(int(other)).Life
-		p.beginEpoch(p.members.Member(int(other)).Life, pair.Epoch)
+		with[index(other)] = p.members.Member(int(other)).Incarnation
+		p.beginEpoch(p.members.Member(int(other)).Incarnation, pair.Epoch)
 	}
 	var group []framework.Proc
 	for _, rank := range ranks {
 		group = append(group, p.group[rank])
 	}
 	byPeer, err := p.exchangeDisconnects(p.ctx, group, self, t.ID(), with)
-	for i, life := range with {
-		p.awaitPastDisconnects(p.ctx, life, byPeer[i])
+	for i, incarnation := range with {
+		p.awaitPastDisconnects(p.ctx, incarnation, byPeer[i])
 	}
 	for i := range with {
 		if err != nil {

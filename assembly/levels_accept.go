@@ -77,9 +77,9 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 
 // admit checks the record of a member, and learns the member if the table is not enough. The record is not kept.
 func (p *levelPort) admit(rank int, r wireup.Record) error {
-	life := framework.Life{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
 	if rank == p.rank {
-		if life != p.env.Self {
+		if incarnation != p.env.Self {
 			return wireup.BadTable(errors.New("the table of a communicator has another incarnation of this process"))
 		}
 		return nil
@@ -88,7 +88,7 @@ func (p *levelPort) admit(rank int, r wireup.Record) error {
 	if err != nil {
 		return wireup.BadTable(fmt.Errorf("business card of %v: %w", p.group[rank], err))
 	}
-	if !p.needsRecord(life, r.Edition, node) {
+	if !p.needsRecord(incarnation, r.Edition, node) {
 		return nil
 	}
 	r.Card = slices.Clone(r.Card)
@@ -97,28 +97,28 @@ func (p *levelPort) admit(rank int, r wireup.Record) error {
 
 // needsRecord reports whether a member of a table needs a record. It does if it is on this node, if another incarnation or a card of it has
 // come before, if a PML seeks it, or if its nonce is that of another process.
-func (p *levelPort) needsRecord(life framework.Life, edition uint32, node []byte) bool {
+func (p *levelPort) needsRecord(incarnation framework.Incarnation, edition uint32, node []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if owner, hasOwner := p.peers.byNonce[life.Nonce]; hasOwner && owner != life.ID || life.Nonce == p.env.Self.Nonce {
+	if owner, hasOwner := p.peers.byNonce[incarnation.Nonce]; hasOwner && owner != incarnation.ID || incarnation.Nonce == p.env.Self.Nonce {
 		return true
 	}
-	if before, ok := p.peers.recordInTables(life.ID); ok && (before.nonce != life.Nonce || before.edition != edition) {
-		if _, hasRecord := p.peers.byID[life.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
-			p.peers.set(framework.Life{ID: life.ID, Nonce: before.nonce}, peerState{record: before})
+	if before, ok := p.peers.recordInTables(incarnation.ID); ok && (before.nonce != incarnation.Nonce || before.edition != edition) {
+		if _, hasRecord := p.peers.byID[incarnation.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
+			p.peers.set(framework.Incarnation{ID: incarnation.ID, Nonce: before.nonce}, peerState{record: before})
 		}
 	}
-	_, hasRecord := p.peers.byID[life.ID]
+	_, hasRecord := p.peers.byID[incarnation.ID]
 	isHere := len(node) > 0 && string(node) == p.env.Node
-	if hasRecord || isHere || p.peers.seeks(life.Nonce) {
+	if hasRecord || isHere || p.peers.seeks(incarnation.Nonce) {
 		return true
 	}
-	p.nodeProcs.arrive(life, false)
+	p.nodeProcs.arrive(incarnation, false)
 	return false
 }
 
 // learnRecord learns the card of a member.
 func (p *levelPort) learnRecord(rank int, r wireup.Record) error {
-	life := framework.Life{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
-	return p.learn(life, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	return p.learn(incarnation, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
 }

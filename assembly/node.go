@@ -43,8 +43,8 @@ func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 		for rank := range members.Len() {
 			m := members.Member(rank)
 			id := a.env.Node
-			if m.Life != a.env.Self {
-				known, _ := a.peers.get(m.Life)
+			if m.Incarnation != a.env.Self {
+				known, _ := a.peers.get(m.Incarnation)
 				id = known.node
 			}
 			n := node{id: id}
@@ -73,12 +73,12 @@ func (a *Assembly) Sharer() (btl.Sharer, string) {
 }
 
 // Peer returns the address of a member of a communicator for a component.
-func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, error) {
+func (a *Assembly) Peer(incarnation framework.Incarnation, component string) (framework.Peer, error) {
 	a.mu.Lock()
-	known, _ := a.peers.get(life)
+	known, _ := a.peers.get(incarnation)
 	card := known.copyCard()
 	a.mu.Unlock()
-	proc := a.env.Worlds.Proc(life.ID)
+	proc := a.env.Worlds.Proc(incarnation.ID)
 	blob, found, err := wireup.FindAddress(card, component)
 	switch {
 	case err != nil:
@@ -86,5 +86,5 @@ func (a *Assembly) Peer(life framework.Life, component string) (framework.Peer, 
 	case !found:
 		return framework.Peer{}, fmt.Errorf("%v: the peer has no address for %s: it is not open there", proc, component)
 	}
-	return framework.Peer{Life: life, Proc: proc, Blob: slices.Clone(blob)}, nil
+	return framework.Peer{Incarnation: incarnation, Proc: proc, Blob: slices.Clone(blob)}, nil
 }

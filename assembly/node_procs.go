@@ -17,12 +17,12 @@ type nodeProcs struct {
 	isAll   bool                        // Processes of all nodes share this machine (bootstrap.Identity.Divided).
 	nonces  map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
 
-	wireUps int                         // Wire-ups in progress.
-	ended   map[framework.Life]struct{} // Incarnations that have ended during these.
+	wireUps int                                // Wire-ups in progress.
+	ended   map[framework.Incarnation]struct{} // Incarnations that have ended during these.
 }
 
 func newNodeProcs(env *progress.Env) nodeProcs {
-	n := nodeProcs{engine: env.Engine, locals: env.Identity.MachineRanks(), isAll: env.Identity.IsDivided, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Life]struct{}{}}
+	n := nodeProcs{engine: env.Engine, locals: env.Identity.MachineRanks(), isAll: env.Identity.IsDivided, nonces: map[framework.ProcID]uint64{}, ended: map[framework.Incarnation]struct{}{}}
 	for _, rank := range n.locals {
 		n.nonces[framework.MakeProcID(0, rank)] = 0
 	}
@@ -49,32 +49,32 @@ func (n *nodeProcs) setStreams(streams []*progress.Engine) {
 
 // arrive adds the process of a card from a wire-up. here reports that the card is of this node. A launcher may count several containers as one
 // node. Their processes share the processors.
-func (n *nodeProcs) arrive(life framework.Life, here bool) {
-	_, hasEnded := n.ended[life]
-	if (here || n.isOnMachine(life)) && !hasEnded {
-		n.nonces[life.ID] = life.Nonce
+func (n *nodeProcs) arrive(incarnation framework.Incarnation, here bool) {
+	_, hasEnded := n.ended[incarnation]
+	if (here || n.isOnMachine(incarnation)) && !hasEnded {
+		n.nonces[incarnation.ID] = incarnation.Nonce
 		n.publish()
 	}
 }
 
 // isOnMachine reports whether a process shares the processors, as the launcher reports.
-func (n *nodeProcs) isOnMachine(life framework.Life) bool {
-	if n.isAll || life.ID.World() != 0 {
+func (n *nodeProcs) isOnMachine(incarnation framework.Incarnation) bool {
+	if n.isAll || incarnation.ID.World() != 0 {
 		return n.isAll
 	}
-	_, found := slices.BinarySearch(n.locals, life.ID.Rank())
+	_, found := slices.BinarySearch(n.locals, incarnation.ID.Rank())
 	return found
 }
 
 // end removes the process of an incarnation that has ended, unless the card of another one has
 // come. Nonce 0 stands for any incarnation. The card of the incarnation may come later, by a
 // wire-up in progress.
-func (n *nodeProcs) end(life framework.Life) {
+func (n *nodeProcs) end(incarnation framework.Incarnation) {
 	if n.wireUps > 0 {
-		n.ended[life] = struct{}{}
+		n.ended[incarnation] = struct{}{}
 	}
-	if nonce, ok := n.nonces[life.ID]; ok && (nonce == 0 || life.Nonce == 0 || nonce == life.Nonce) {
-		delete(n.nonces, life.ID)
+	if nonce, ok := n.nonces[incarnation.ID]; ok && (nonce == 0 || incarnation.Nonce == 0 || nonce == incarnation.Nonce) {
+		delete(n.nonces, incarnation.ID)
 		n.publish()
 	}
 }

@@ -17,13 +17,13 @@ func newHere(t *testing.T) *nodeProcs {
 	t.Cleanup(engine.Close)
 	n := newNodeProcs(&progress.Env{
 		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 4}, FirstRank: 4, Size: 3, MaxSize: 8, LocalSize: 2, LocalRanks: []uint32{4, 5}},
-		Worlds:   framework.NewWorlds("job"), Self: life(4, 40), Engine: engine,
+		Worlds:   framework.NewWorlds("job"), Self: incarnation(4, 40), Engine: engine,
 	})
 	return &n
 }
 
-func life(rank uint32, nonce uint64) framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: nonce}
+func incarnation(rank uint32, nonce uint64) framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, rank), Nonce: nonce}
 }
 
 func (n *nodeProcs) expect(t *testing.T, what string, want int) {
@@ -36,37 +36,37 @@ func (n *nodeProcs) expect(t *testing.T, what string, want int) {
 func TestNodeProcs_CardsComeAndIncarnationsEnd_AreCountedOnce(t *testing.T) {
 	n := newHere(t)
 	n.expect(t, "open", 2)
-	n.arrive(life(5, 50), true)
+	n.arrive(incarnation(5, 50), true)
 	n.expect(t, "card of a counted process", 2)
-	n.arrive(life(0, 1), true)
-	n.arrive(life(6, 60), false)
+	n.arrive(incarnation(0, 1), true)
+	n.arrive(incarnation(6, 60), false)
 	n.expect(t, "cards of this node and of another one", 3)
-	n.arrive(life(0, 2), true)
-	n.end(life(0, 1))
+	n.arrive(incarnation(0, 2), true)
+	n.end(incarnation(0, 1))
 	n.expect(t, "the end of an earlier incarnation", 3)
-	n.end(life(0, 2))
-	n.end(life(0, 2))
+	n.end(incarnation(0, 2))
+	n.end(incarnation(0, 2))
 	n.expect(t, "an end that is reported twice", 2)
-	n.end(life(5, 50))
-	n.arrive(life(5, 51), false) // In another container, without shared memory.
+	n.end(incarnation(5, 50))
+	n.arrive(incarnation(5, 51), false) // In another container, without shared memory.
 	n.expect(t, "the next incarnation of a process that the launcher counts here", 2)
-	n.end(life(5, 0))
+	n.end(incarnation(5, 0))
 	n.expect(t, "the end of any incarnation", 1)
-	n.end(life(77, 0))
+	n.end(incarnation(77, 0))
 	n.expect(t, "the end of an unknown process", 1)
 }
 
 func TestNodeProcs_ProcessEndsBeforeItsCard_IsNotCounted(t *testing.T) {
 	n := newHere(t)
-	n.end(life(5, 0))
+	n.end(incarnation(5, 0))
 	n.expect(t, "a process that never opened a session", 1)
 	n.beginWireUp()
 	n.beginWireUp()
-	n.end(life(0, 1))
+	n.end(incarnation(0, 1))
 	n.endWireUp()
-	n.arrive(life(0, 1), true)
-	n.arrive(life(5, 50), true)
-	n.end(life(5, 50))
+	n.arrive(incarnation(0, 1), true)
+	n.arrive(incarnation(5, 50), true)
+	n.end(incarnation(5, 50))
 	n.expect(t, "ends during a wire-up", 1)
 	n.endWireUp()
 	if len(n.ended) > 0 {
@@ -79,12 +79,12 @@ func TestNodeProcs_RanksRise_CountsLivingProcesses(t *testing.T) {
 	n := newHere(t)
 	for rank := uint32(7); rank < 20_000; rank += 2 {
 		n.beginWireUp()
-		n.arrive(life(rank, uint64(rank)), true)
-		n.arrive(life(rank+1, uint64(rank+1)), true)
+		n.arrive(incarnation(rank, uint64(rank)), true)
+		n.arrive(incarnation(rank+1, uint64(rank+1)), true)
 		n.endWireUp()
 		n.expect(t, "two more", 4)
-		n.end(life(rank, uint64(rank)))
-		n.end(life(rank+1, uint64(rank+1)))
+		n.end(incarnation(rank, uint64(rank)))
+		n.end(incarnation(rank+1, uint64(rank+1)))
 	}
 	n.expect(t, "after all changes", 2)
 	if kept := len(n.nonces) + len(n.ended); kept != 2 {
@@ -101,7 +101,7 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcFailed, bootstrap.ProcLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5
-		if err := a.learn(framework.Life{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {
+		if err := a.learn(framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {
 			t.Fatal(err)
 		}
 		a.nodeProcs.expect(t, "two", 2)
@@ -118,10 +118,10 @@ func TestNodeProcs_MachineIsDivided_CountsProcessesOfAllNodes(t *testing.T) {
 	t.Cleanup(engine.Close)
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 4, MaxSize: 8}.OnNode(bootstrap.NodeMap{{Count: 2}, {First: 2, Count: 2, Node: 1}})
 	id.IsDivided = true
-	n := newNodeProcs(&progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: life(0, 1), Engine: engine})
+	n := newNodeProcs(&progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: incarnation(0, 1), Engine: engine})
 	n.expect(t, "open", 4)
-	n.arrive(life(5, 50), false)
+	n.arrive(incarnation(5, 50), false)
 	n.expect(t, "the card of an added process on another node", 5)
-	n.end(life(3, 0))
+	n.end(incarnation(3, 0))
 	n.expect(t, "an end on another node", 4)
 }

@@ -22,7 +22,7 @@ func (a *Assembly) CheckNotes() error {
 
 // SendNote sends body to an incarnation, as bootstrap.Noter does. It returns at once. The note may be lost. An
 // error is one of CheckNotes, or ErrUnsupported for a body that is too long.
-func (a *Assembly) SendNote(to framework.Life, body []byte) error {
+func (a *Assembly) SendNote(to framework.Incarnation, body []byte) error {
 	noter, err := a.noter()
 	if err != nil {
 		return err
@@ -64,48 +64,48 @@ func (a *Assembly) passNote(ev bootstrap.Event) {
 		return
 	}
 	u.queuedNotes++
-	a.enqueueEvent(peerEvent{peer: framework.Life{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
+	a.enqueueEvent(peerEvent{peer: framework.Incarnation{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
 }
 
 // leave records the incarnations that have closed their sessions, and passes them on. upcalls is locked.
 func (a *Assembly) leave(ev bootstrap.Event) {
-	for _, life := range append(a.incarnationsOf(ev), a.streamsOf(ev)...) {
-		a.leaveOnce(life)
+	for _, incarnation := range append(a.incarnationsOf(ev), a.streamsOf(ev)...) {
+		a.leaveOnce(incarnation)
 	}
 }
 
 // leaveOnce records an incarnation that has closed its session, and passes it on, unless it was recorded before. upcalls is locked.
-func (a *Assembly) leaveOnce(life framework.Life) {
+func (a *Assembly) leaveOnce(incarnation framework.Incarnation) {
 	a.mu.Lock()
-	_, isKnown := a.left[life]
+	_, isKnown := a.left[incarnation]
 	if a.left == nil {
-		a.left = map[framework.Life]struct{}{}
+		a.left = map[framework.Incarnation]struct{}{}
 	}
-	a.left[life] = struct{}{}
+	a.left[incarnation] = struct{}{}
 	a.mu.Unlock()
 	if !isKnown {
-		a.endExchange(life, framework.ErrPeerClosed)
+		a.endExchange(incarnation, framework.ErrPeerClosed)
 	}
 }
 
 // Left returns the incarnations that have closed their sessions. The Watcher is notified later of each
 // incarnation that the result lacks. An incarnation leaves the list when no communicator has it.
-func (a *Assembly) Left() []framework.Life {
+func (a *Assembly) Left() []framework.Incarnation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Keys(a.left))
 }
 
 // ReportFailure enters the failure of an incarnation as if the bootstrap had reported it.
-func (a *Assembly) ReportFailure(life framework.Life, reason string) {
+func (a *Assembly) ReportFailure(incarnation framework.Incarnation, reason string) {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
 	a.mu.Lock()
-	isNew := a.failed.add(life, reason)
+	isNew := a.failed.add(incarnation, reason)
 	a.mu.Unlock()
 	if isNew && !u.isClosing {
-		a.enqueueEvent(peerEvent{peer: life, failure: reason})
+		a.enqueueEvent(peerEvent{peer: incarnation, failure: reason})
 	}
 }
 

@@ -21,7 +21,7 @@ type paper struct {
 func (p paper) Offer() pml.Offer { return p.offer }
 
 func somePayload(t testing.TB) []byte {
-	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
+	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Incarnation{Nonce: 7}}}}
 	var err error
 	a.capabilities, a.ownCard.bytes, err = encodeCard([]PML{{"ob1", paper{offer: pml.Offer{PML: "ob1", Version: 1, Priority: 20}}}},
 		framework.Card{{Component: "btl.shm", Blob: []byte("segment")}})

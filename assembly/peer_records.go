@@ -72,15 +72,15 @@ func (k *peerRecords) reserve(members int) {
 }
 
 // get returns the state of an incarnation.
-func (k *peerRecords) get(life framework.Life) (known peerState, ok bool) {
-	known.record, ok = k.byID[life.ID]
+func (k *peerRecords) get(incarnation framework.Incarnation) (known peerState, ok bool) {
+	known.record, ok = k.byID[incarnation.ID]
 	switch {
 	case ok:
-		known.epochState = k.epochs[life.ID]
+		known.epochState = k.epochs[incarnation.ID]
 	default:
-		known.record, ok = k.recordInTables(life.ID)
+		known.record, ok = k.recordInTables(incarnation.ID)
 	}
-	if !ok || known.nonce != life.Nonce {
+	if !ok || known.nonce != incarnation.Nonce {
 		return peerState{}, false
 	}
 	return known, true
@@ -102,14 +102,14 @@ func (k *peerRecords) recordInTables(id framework.ProcID) (r record, ok bool) {
 }
 
 // currentLife returns the incarnation of a process.
-func (k *peerRecords) currentLife(id framework.ProcID) (life framework.Life, ok bool) {
+func (k *peerRecords) currentIncarnation(id framework.ProcID) (incarnation framework.Incarnation, ok bool) {
 	if known, ok := k.byID[id]; ok {
-		return framework.Life{ID: id, Nonce: known.nonce}, true
+		return framework.Incarnation{ID: id, Nonce: known.nonce}, true
 	}
 	if n, rank := k.tables.of(id); n != nil {
-		return n.Member(rank).Life, true
+		return n.Member(rank).Incarnation, true
 	}
-	return framework.Life{}, false
+	return framework.Incarnation{}, false
 }
 
 // seek records that a PML has asked for the card of a nonce that none has.
@@ -123,11 +123,11 @@ func (k *peerRecords) seek(nonce uint64) {
 
 // isSought reports whether PMLs need the card of an incarnation at once. They do if they have a card of the process or have
 // asked for one, and if communicators may have an earlier incarnation. The incarnation is sought no more.
-func (k *peerRecords) isSought(life framework.Life) bool {
-	before, ok := k.currentLife(life.ID)
-	sought := k.seeks(life.Nonce)
-	delete(k.sought, life.Nonce)
-	return sought || ok && (k.byID[life.ID].isTaken || before.Nonce != life.Nonce)
+func (k *peerRecords) isSought(incarnation framework.Incarnation) bool {
+	before, ok := k.currentIncarnation(incarnation.ID)
+	sought := k.seeks(incarnation.Nonce)
+	delete(k.sought, incarnation.Nonce)
+	return sought || ok && (k.byID[incarnation.ID].isTaken || before.Nonce != incarnation.Nonce)
 }
 
 // seeks reports whether a PML has asked for the card of a nonce.
@@ -138,38 +138,38 @@ func (k *peerRecords) seeks(nonce uint64) bool {
 
 // set stores the state of an incarnation, in place of that of another incarnation of the process. It copies a card from a table, unless
 // the incarnation has ended, since its record goes with its last communicator.
-func (k *peerRecords) set(life framework.Life, known peerState) {
-	if old, ok := k.byID[life.ID]; ok && old.nonce != life.Nonce {
-		k.remove(framework.Life{ID: life.ID, Nonce: old.nonce})
+func (k *peerRecords) set(incarnation framework.Incarnation, known peerState) {
+	if old, ok := k.byID[incarnation.ID]; ok && old.nonce != incarnation.Nonce {
+		k.remove(framework.Incarnation{ID: incarnation.ID, Nonce: old.nonce})
 	}
-	known.nonce, known.node = life.Nonce, k.keptNode(known.node)
+	known.nonce, known.node = incarnation.Nonce, k.keptNode(known.node)
 	if !known.hasEnded {
 		known.leaveTable()
 	}
-	k.byID[life.ID] = known.record
+	k.byID[incarnation.ID] = known.record
 	if known.epochState != (epochState{}) {
-		k.epochs[life.ID] = known.epochState
+		k.epochs[incarnation.ID] = known.epochState
 	} else {
-		delete(k.epochs, life.ID)
+		delete(k.epochs, incarnation.ID)
 	}
-	if _, taken := k.byNonce[life.Nonce]; !taken {
-		k.byNonce[life.Nonce] = life.ID
+	if _, taken := k.byNonce[incarnation.Nonce]; !taken {
+		k.byNonce[incarnation.Nonce] = incarnation.ID
 	}
 }
 
 // hasRecord reports whether an incarnation has a record. A table may have one without.
-func (k *peerRecords) hasRecord(life framework.Life) bool {
-	known, ok := k.byID[life.ID]
-	return ok && known.nonce == life.Nonce
+func (k *peerRecords) hasRecord(incarnation framework.Incarnation) bool {
+	known, ok := k.byID[incarnation.ID]
+	return ok && known.nonce == incarnation.Nonce
 }
 
 // remove removes the record of an incarnation.
-func (k *peerRecords) remove(life framework.Life) {
-	if k.hasRecord(life) {
-		delete(k.byID, life.ID)
-		delete(k.epochs, life.ID)
-		if k.byNonce[life.Nonce] == life.ID {
-			delete(k.byNonce, life.Nonce)
+func (k *peerRecords) remove(incarnation framework.Incarnation) {
+	if k.hasRecord(incarnation) {
+		delete(k.byID, incarnation.ID)
+		delete(k.epochs, incarnation.ID)
+		if k.byNonce[incarnation.Nonce] == incarnation.ID {
+			delete(k.byNonce, incarnation.Nonce)
 		}
 	}
 }
@@ -180,9 +180,9 @@ func (k *peerRecords) owner(nonce uint64) (id framework.ProcID, ok bool) {
 		return id, true
 	}
 	for n := range k.tables.all() {
-		if life, ok := n.find(nonce); ok {
-			if now, _ := k.currentLife(life.ID); now == life {
-				return life.ID, true
+		if incarnation, ok := n.find(nonce); ok {
+			if now, _ := k.currentIncarnation(incarnation.ID); now == incarnation {
+				return incarnation.ID, true
 			}
 		}
 	}
@@ -214,10 +214,10 @@ func (k *peerRecords) node(id []byte) string {
 func (k *peerRecords) len() int { return len(k.byID) }
 
 // records returns the incarnations with a record, in no order. Their removal is allowed meanwhile.
-func (k *peerRecords) records() iter.Seq2[framework.Life, peerState] {
-	return func(yield func(framework.Life, peerState) bool) {
+func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerState] {
+	return func(yield func(framework.Incarnation, peerState) bool) {
 		for id, known := range k.byID {
-			if !yield(framework.Life{ID: id, Nonce: known.nonce}, peerState{known, k.epochs[id]}) {
+			if !yield(framework.Incarnation{ID: id, Nonce: known.nonce}, peerState{known, k.epochs[id]}) {
 				return
 			}
 		}
@@ -225,15 +225,15 @@ func (k *peerRecords) records() iter.Seq2[framework.Life, peerState] {
 }
 
 // tableOnlyLives returns the incarnations of the tables without a record, in no order.
-func (k *peerRecords) tableOnlyLives() iter.Seq[framework.Life] {
-	return func(yield func(framework.Life) bool) {
+func (k *peerRecords) tableOnlyIncarnations() iter.Seq[framework.Incarnation] {
+	return func(yield func(framework.Incarnation) bool) {
 		for n := range k.tables.all() {
 			for rank := range n.Len() {
-				life := n.Member(rank).Life
-				if _, hasRecord := k.byID[life.ID]; hasRecord {
+				incarnation := n.Member(rank).Incarnation
+				if _, hasRecord := k.byID[incarnation.ID]; hasRecord {
 					continue
 				}
-				if newest, _ := k.tables.of(life.ID); newest == n && !yield(life) {
+				if newest, _ := k.tables.of(incarnation.ID); newest == n && !yield(incarnation) {
 					return
 				}
 			}

@@ -6,24 +6,24 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func lifeOf(rank uint32, nonce uint64) framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: nonce}
+func incarnationOf(rank uint32, nonce uint64) framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, rank), Nonce: nonce}
 }
 
 func TestPeerRecords_NewIncarnation_ReplacesTheOld(t *testing.T) {
 	k := newPeerRecords()
-	k.set(lifeOf(1, 5), peerState{record: record{card: []byte("old")}})
-	k.set(lifeOf(1, 6), peerState{record: record{card: []byte("new")}})
-	if _, ok := k.get(lifeOf(1, 5)); ok {
+	k.set(incarnationOf(1, 5), peerState{record: record{card: []byte("old")}})
+	k.set(incarnationOf(1, 6), peerState{record: record{card: []byte("new")}})
+	if _, ok := k.get(incarnationOf(1, 5)); ok {
 		t.Error("the old incarnation is still known")
 	}
 	if _, ok := k.owner(5); ok {
 		t.Error("the old incarnation's nonce is still taken")
 	}
-	if known, ok := k.get(lifeOf(1, 6)); !ok || string(known.card) != "new" {
+	if known, ok := k.get(incarnationOf(1, 6)); !ok || string(known.card) != "new" {
 		t.Errorf("the new incarnation has %q, %t", known.card, ok)
 	}
-	k.remove(lifeOf(1, 5)) // Not the present incarnation.
+	k.remove(incarnationOf(1, 5)) // Not the present incarnation.
 	if id, ok := k.owner(6); !ok || id != framework.MakeProcID(0, 1) || k.len() != 1 {
 		t.Errorf("nonce 6 is of %v, %t, of %d", id, ok, k.len())
 	}
@@ -31,9 +31,9 @@ func TestPeerRecords_NewIncarnation_ReplacesTheOld(t *testing.T) {
 
 func TestPeerRecords_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
 	k := newPeerRecords()
-	k.set(lifeOf(1, 5), peerState{})
-	k.set(lifeOf(2, 5), peerState{})
-	k.remove(lifeOf(2, 5))
+	k.set(incarnationOf(1, 5), peerState{})
+	k.set(incarnationOf(2, 5), peerState{})
+	k.remove(incarnationOf(2, 5))
 	if id, ok := k.owner(5); !ok || id != framework.MakeProcID(0, 1) {
 		t.Errorf("nonce 5 is of %v, %t", id, ok)
 	}
@@ -41,13 +41,13 @@ func TestPeerRecords_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
 
 func TestPeerRecords_Renewal_EndsWithTheRecord(t *testing.T) {
 	k := newPeerRecords()
-	k.set(lifeOf(1, 5), peerState{epochState: epochState{epoch: 2}})
-	if known, _ := k.get(lifeOf(1, 5)); known.epoch != 2 {
+	k.set(incarnationOf(1, 5), peerState{epochState: epochState{epoch: 2}})
+	if known, _ := k.get(incarnationOf(1, 5)); known.epoch != 2 {
 		t.Errorf("reconnects: %d", known.epoch)
 	}
-	k.remove(lifeOf(1, 5))
-	k.set(lifeOf(1, 5), peerState{})
-	if known, _ := k.get(lifeOf(1, 5)); known.epochState != (epochState{}) || len(k.epochs) != 0 {
+	k.remove(incarnationOf(1, 5))
+	k.set(incarnationOf(1, 5), peerState{})
+	if known, _ := k.get(incarnationOf(1, 5)); known.epochState != (epochState{}) || len(k.epochs) != 0 {
 		t.Errorf("after its removal: %+v", known.epochState)
 	}
 }
@@ -56,10 +56,10 @@ func BenchmarkTaken(b *testing.B) {
 	a := &Assembly{Stack: new(Stack), peers: newPeerRecords()}
 	const n = 1 << 14
 	for rank := range uint32(n) {
-		a.peers.set(lifeOf(rank, uint64(rank)+1), peerState{})
+		a.peers.set(incarnationOf(rank, uint64(rank)+1), peerState{})
 	}
 	for i := 0; b.Loop(); i++ {
-		if err := a.checkNonce(lifeOf(uint32(i%n), uint64(i%n)+1)); err != nil {
+		if err := a.checkNonce(incarnationOf(uint32(i%n), uint64(i%n)+1)); err != nil {
 			b.Fatal(err)
 		}
 	}

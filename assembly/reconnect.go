@@ -59,13 +59,13 @@ func (a *Assembly) disconnectedMembers(group []framework.Proc) (all []wireup.End
 		if !ok {
 			continue
 		}
-		for _, life := range r.Over() {
-			rank := slices.Index(group, a.env.Worlds.Proc(life.ID))
+		for _, incarnation := range r.Over() {
+			rank := slices.Index(group, a.env.Worlds.Proc(incarnation.ID))
 			a.mu.Lock()
-			known, ok := a.peers.get(life)
+			known, ok := a.peers.get(incarnation)
 			a.mu.Unlock()
 			if ok && rank >= 0 && len(all) < wireup.MaxEnded {
-				all = append(all, wireup.Ended{Rank: uint32(rank), Nonce: life.Nonce, Epoch: known.epoch})
+				all = append(all, wireup.Ended{Rank: uint32(rank), Nonce: incarnation.Nonce, Epoch: known.epoch})
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (a *Assembly) disconnectedMembers(group []framework.Proc) (all []wireup.End
 }
 
 // countDisconnect counts a disconnect by this process. The engine's lock is held.
-func (a *Assembly) countDisconnect(peer framework.Life) {
+func (a *Assembly) countDisconnect(peer framework.Incarnation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if known, ok := a.peers.get(peer); ok {
@@ -85,22 +85,22 @@ func (a *Assembly) countDisconnect(peer framework.Life) {
 // disconnectedBy notifies PMLs that a peer has disconnected this process, unless the report is of the previous epoch. Streams are connected
 // independently of their processes. upcalls is locked.
 func (a *Assembly) disconnectedBy(ev bootstrap.Event, how error) {
-	for _, life := range a.incarnationsOf(ev) {
+	for _, incarnation := range a.incarnationsOf(ev) {
 		a.mu.Lock()
-		known, ok := a.peers.get(life)
+		known, ok := a.peers.get(incarnation)
 		if isPast := ok && known.previous.isAwaited; isPast {
 			known.previous.byPeer++
-			a.peers.set(life, known)
+			a.peers.set(incarnation, known)
 			a.mu.Unlock()
 			continue
 		} else if ok {
 			known.disconnectsByPeer++
 			known.hasEnded = true
 			known.leaveTable() // The record stays, because the process is alive.
-			a.peers.set(life, known)
+			a.peers.set(incarnation, known)
 		}
 		a.mu.Unlock()
-		a.enqueueEvent(peerEvent{peer: life, exchangeEnd: how, epoch: known.epoch})
+		a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: how, epoch: known.epoch})
 	}
 }
 
@@ -125,28 +125,28 @@ func (a *Assembly) reconnectMembers(ctx context.Context, group []framework.Proc,
 	if !slices.ContainsFunc(payloads, func(p wireup.Payload) bool { return slices.ContainsFunc(p.Ended, isPresent) }) {
 		return nil
 	}
-	pairs := map[int]framework.Life{}
+	pairs := map[int]framework.Incarnation{}
 	for i, times := range a.disconnectedPairs(group, rank, payloads) {
-		pairs[i] = framework.Life{ID: a.env.Worlds.ID(group[i]), Nonce: payloads[i].Nonce}
+		pairs[i] = framework.Incarnation{ID: a.env.Worlds.ID(group[i]), Nonce: payloads[i].Nonce}
 		a.beginEpoch(pairs[i], times)
 	}
 	byPeer, err := a.exchangeDisconnects(ctx, group, rank, id, pairs)
-	for i, life := range pairs {
-		a.awaitPastDisconnects(ctx, life, byPeer[i])
+	for i, incarnation := range pairs {
+		a.awaitPastDisconnects(ctx, incarnation, byPeer[i])
 	}
 	return err
 }
 
 // exchangeDisconnects makes the second construct. It returns the number of disconnects by each peer of pairs in the previous epoch.
-func (a *Assembly) exchangeDisconnects(ctx context.Context, group []framework.Proc, rank int, id uint64, pairs map[int]framework.Life) (map[int]int, error) {
+func (a *Assembly) exchangeDisconnects(ctx context.Context, group []framework.Proc, rank int, id uint64, pairs map[int]framework.Incarnation) (map[int]int, error) {
 	mine := make([]wireup.Ended, 0, len(pairs))
 	a.mu.Lock()
-	for i, life := range pairs {
+	for i, incarnation := range pairs {
 		if len(mine) == wireup.MaxEnded {
 			break
 		}
-		known, _ := a.peers.get(life)
-		mine = append(mine, wireup.Ended{Rank: uint32(i), Nonce: life.Nonce, Epoch: uint32(known.previous.byUs)})
+		known, _ := a.peers.get(incarnation)
+		mine = append(mine, wireup.Ended{Rank: uint32(i), Nonce: incarnation.Nonce, Epoch: uint32(known.previous.byUs)})
 	}
 	a.mu.Unlock()
 	body, err := wireup.EncodeEnded(mine)
@@ -191,33 +191,33 @@ func (a *Assembly) disconnectedPairs(group []framework.Proc, rank int, payloads 
 }
 
 // beginEpoch begins a new epoch with an incarnation, unless another communicator has begun it.
-func (a *Assembly) beginEpoch(life framework.Life, times uint32) {
+func (a *Assembly) beginEpoch(incarnation framework.Incarnation, times uint32) {
 	a.learnMu.Lock()
 	defer a.learnMu.Unlock()
 	a.mu.Lock()
-	known, _ := a.peers.get(life) // Empty if its card has never come.
+	known, _ := a.peers.get(incarnation) // Empty if its card has never come.
 	a.mu.Unlock()
 	if known.epoch > times {
 		return
 	}
-	a.env.Logger.Info("reconnected with a process after a disconnect", "proc", a.env.Worlds.Proc(life.ID).String())
+	a.env.Logger.Info("reconnected with a process after a disconnect", "proc", a.env.Worlds.Proc(incarnation.ID).String())
 	for _, m := range a.pmls {
 		if r, ok := framework.As[pml.Renewer](m.Module); ok {
-			r.Renew(life)
+			r.Renew(incarnation)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, _ = a.peers.get(life)
+	known, _ = a.peers.get(incarnation)
 	known.previous.byUs, known.previous.byPeer, known.previous.isAwaited = known.disconnectsByUs, known.disconnectsByPeer, true
 	known.epoch, known.disconnectsByUs, known.disconnectsByPeer = times+1, 0, 0
 	known.card, known.table, known.hasEnded = nil, nil, false
-	a.peers.set(life, known)
+	a.peers.set(incarnation, known)
 }
 
 // awaitPastDisconnects waits until the reports of the peer's disconnects in the previous epoch have come and were delivered. Later reports are of
 // the new epoch.
-func (a *Assembly) awaitPastDisconnects(ctx context.Context, life framework.Life, byPeer int) {
+func (a *Assembly) awaitPastDisconnects(ctx context.Context, incarnation framework.Incarnation, byPeer int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for late := time.Now().Add(lateReportTimeout); ; {
@@ -225,11 +225,11 @@ func (a *Assembly) awaitPastDisconnects(ctx context.Context, life framework.Life
 		isDelivering := a.upcalls.isDelivering
 		a.upcalls.Unlock()
 		a.mu.Lock()
-		known, _ := a.peers.get(life)
+		known, _ := a.peers.get(incarnation)
 		if known.previous.byPeer >= byPeer && !isDelivering || time.Now().After(late) || ctx.Err() != nil {
 			if known.previous.isAwaited {
 				known.previous.isAwaited = false
-				a.peers.set(life, known)
+				a.peers.set(incarnation, known)
 			}
 			a.mu.Unlock()
 			return

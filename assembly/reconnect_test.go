@@ -19,7 +19,7 @@ func TestDisconnectedPairs_BothEnds_AreEqual(t *testing.T) {
 		{Nonce: 13},
 	}
 	for rank, want := range []map[int]uint32{{1: 3}, {0: 3}, {3: 0}, {2: 0}} {
-		a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: payloads[rank].Nonce}}}}
+		a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Incarnation{Nonce: payloads[rank].Nonce}}}}
 		got := a.disconnectedPairs(group, rank, payloads)
 		if len(got) != len(want) {
 			t.Errorf("rank %d: %v, want %v", rank, got, want)
@@ -33,7 +33,7 @@ func TestDisconnectedPairs_BothEnds_AreEqual(t *testing.T) {
 }
 
 func TestPayload_MaxEnded_FitsBootstrapLimit(t *testing.T) {
-	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Life{Nonce: 7}}}}
+	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Incarnation{Nonce: 7}}}}
 	good, err := wireup.DecodePayload(somePayload(t))
 	if err != nil {
 		t.Fatal(err)

@@ -65,15 +65,17 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 type slowWatcher struct {
 	watcher
 	resume chan struct{}
-	gone   []framework.Life
+	gone   []framework.Incarnation
 }
 
-func (w *slowWatcher) PeerFailed(framework.Life, string) {
+func (w *slowWatcher) PeerFailed(framework.Incarnation, string) {
 	close(w.died)
 	<-w.resume
 }
 
-func (w *slowWatcher) ExchangeEnded(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
+func (w *slowWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
+	w.gone = append(w.gone, peer)
+}
 
 // TestClose_ReportedDead_PeersAreGoneBefore because a PML that closes sends its peers a goodbye.
 func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {

@@ -33,8 +33,8 @@ type Stack struct {
 	hooks      pml.Hooks
 	// The next four fields are those of pml.Env.
 	cards         pml.Cards
-	giveUp        func(framework.Life, error)
-	droppablePeer func(framework.Life)
+	giveUp        func(framework.Incarnation, error)
+	droppablePeer func(framework.Incarnation)
 	lateRoutes    bool
 	fabric        bool // That of mtl.Env.
 

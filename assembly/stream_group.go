@@ -68,8 +68,8 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 }
 
 // addStreamMember records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its process.
-func (a *Assembly) addStreamMember(life framework.Life, p framework.Proc, process uint64) {
-	if _, number := p.Process(); number == 0 || life == a.env.Self {
+func (a *Assembly) addStreamMember(incarnation framework.Incarnation, p framework.Proc, process uint64) {
+	if _, number := p.Process(); number == 0 || incarnation == a.env.Self {
 		return
 	}
 	a.mu.Lock()
@@ -77,14 +77,14 @@ func (a *Assembly) addStreamMember(life framework.Life, p framework.Proc, proces
 	if a.streams.peers == nil {
 		a.streams.peers = map[framework.ProcID]streamPeer{}
 	}
-	a.streams.peers[life.ID] = streamPeer{life.Nonce, process}
+	a.streams.peers[incarnation.ID] = streamPeer{incarnation.Nonce, process}
 }
 
 // catchUp applies the end of a member's process to the member, after its card was learnt. The process may have ended before this assembly
 // had its name or its nonce, or before the stream was open. The process of this stream has met that process, and keeps the record of its
 // end until the communicator is made (Keep), even if only communicators of streams have it.
-func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64) {
-	if life == a.env.Self {
+func (a *Assembly) catchUp(incarnation framework.Incarnation, p framework.Proc, process uint64) {
+	if incarnation == a.env.Self {
 		return
 	}
 	of, _ := p.Process()
@@ -100,20 +100,20 @@ func (a *Assembly) catchUp(life framework.Life, p framework.Proc, process uint64
 	reason, isDead, hasLeft := known.endOfProcess(of, process)
 	switch {
 	case isDead:
-		a.reportFailure(life, reason)
+		a.reportFailure(incarnation, reason)
 	case hasLeft:
-		a.leaveOnce(life)
+		a.leaveOnce(incarnation)
 	}
 }
 
 // endOfProcess returns the end of an incarnation of a process that the bootstrap has reported.
 func (a *Assembly) endOfProcess(p framework.Proc, nonce uint64) (reason string, isDead, hasLeft bool) {
-	life := framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}
+	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: nonce}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, hasLeft = a.left[life]
+	_, hasLeft = a.left[incarnation]
 	for _, d := range a.failed {
-		if d.Life == life {
+		if d.Incarnation == incarnation {
 			return d.Reason, true, hasLeft
 		}
 	}

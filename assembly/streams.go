@@ -41,9 +41,9 @@ type streamPeer struct {
 	process uint64 // Nonce of the process.
 }
 
-func (s *streams) forget(life framework.Life) {
-	if s.peers[life.ID].nonce == life.Nonce {
-		delete(s.peers, life.ID)
+func (s *streams) forget(incarnation framework.Incarnation) {
+	if s.peers[incarnation.ID].nonce == incarnation.Nonce {
+		delete(s.peers, incarnation.ID)
 	}
 }
 
@@ -64,7 +64,7 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 	}
 	s := &Assembly{
 		Stack: &Stack{registry: a.registry, values: a.values}, options: Options{Client: a.client, Watcher: w},
-		client: a.client, bootstrapParams: a.bootstrapParams, threadParams: a.threadParams, peers: newPeerRecords(), savedRoutes: map[framework.Life]Pair{},
+		client: a.client, bootstrapParams: a.bootstrapParams, threadParams: a.threadParams, peers: newPeerRecords(), savedRoutes: map[framework.Incarnation]Pair{},
 	}
 	s.process = a
 	s.constructs.waiting, s.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
@@ -124,7 +124,7 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.disconnectPeer, s.droppable
 	err = s.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
-		Self: framework.Life{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
+		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, a.hooks)
 	if err != nil {
 		return err
@@ -236,8 +236,8 @@ func (a *Assembly) Streams() (all []*Assembly) {
 // routes returns the routes of a stack, that to itself first.
 func (a *Assembly) routes() []Pair {
 	all := []Pair{a.pair(a.env.Self)}
-	for _, life := range a.explainedPeers() {
-		all = append(all, a.pair(life))
+	for _, incarnation := range a.explainedPeers() {
+		all = append(all, a.pair(incarnation))
 	}
 	return all
 }
@@ -293,20 +293,20 @@ func (a *Assembly) passToStreams(ev bootstrap.Event) {
 }
 
 // isStream reports whether an incarnation is a stream of another process.
-func (a *Assembly) isStream(life framework.Life) bool {
+func (a *Assembly) isStream(incarnation framework.Incarnation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.streams.peers[life.ID].nonce == life.Nonce && life.Nonce != 0
+	return a.streams.peers[incarnation.ID].nonce == incarnation.Nonce && incarnation.Nonce != 0
 }
 
 // streamsOf returns the incarnations of streams that an event about a process concerns, this stream among them.
-func (a *Assembly) streamsOf(ev bootstrap.Event) (all []framework.Life) {
+func (a *Assembly) streamsOf(ev bootstrap.Event) (all []framework.Incarnation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, s := range a.streams.peers {
 		of, _ := a.env.Worlds.Proc(id).Process()
 		if of == ev.Proc && (ev.Nonce == 0 || ev.Nonce == s.process) {
-			all = append(all, framework.Life{ID: id, Nonce: s.nonce})
+			all = append(all, framework.Incarnation{ID: id, Nonce: s.nonce})
 		}
 	}
 	if a.process != nil && ev.Proc == a.process.env.Identity.Proc && (ev.Nonce == 0 || ev.Nonce == a.Nonce()) {
@@ -318,41 +318,41 @@ func (a *Assembly) streamsOf(ev bootstrap.Event) (all []framework.Life) {
 // inquire is pml.Module.Inquire for a process and its streams.
 func (a *Assembly) inquire(m PML, by framework.Proc) {
 	m.Inquire(a.env.Worlds.ID(by))
-	for _, life := range a.streamsOf(bootstrap.Event{Proc: by}) {
-		m.Inquire(life.ID)
+	for _, incarnation := range a.streamsOf(bootstrap.Event{Proc: by}) {
+		m.Inquire(incarnation.ID)
 	}
 }
 
 // processOf returns the process of an incarnation and its nonce. A stream that has ended has none.
-func (a *Assembly) processOf(life framework.Life) (p framework.Proc, nonce uint64, ok bool) {
-	p, number := a.env.Worlds.Proc(life.ID).Process()
+func (a *Assembly) processOf(incarnation framework.Incarnation) (p framework.Proc, nonce uint64, ok bool) {
+	p, number := a.env.Worlds.Proc(incarnation.ID).Process()
 	switch {
-	case life == a.env.Self:
+	case incarnation == a.env.Self:
 		return p, a.Nonce(), true
 	case number == 0:
-		return p, life.Nonce, true
+		return p, incarnation.Nonce, true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	peer := a.streams.peers[life.ID]
-	return p, peer.process, peer.nonce == life.Nonce
+	peer := a.streams.peers[incarnation.ID]
+	return p, peer.process, peer.nonce == incarnation.Nonce
 }
 
 // ProcessOf returns the incarnation of the process of a member, which may be a stream. The ID is that of this assembly.
-func (a *Assembly) ProcessOf(life framework.Life) framework.Life {
-	p, nonce, ok := a.processOf(life)
+func (a *Assembly) ProcessOf(incarnation framework.Incarnation) framework.Incarnation {
+	p, nonce, ok := a.processOf(incarnation)
 	if !ok {
-		return life
+		return incarnation
 	}
-	return framework.Life{ID: a.env.Worlds.ID(p), Nonce: nonce}
+	return framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: nonce}
 }
 
 // IsStream reports whether a member of a communicator is a stream.
-func (a *Assembly) IsStream(life framework.Life) bool {
-	if a.process == nil && life.ID.World() == 0 { // The usual case.
+func (a *Assembly) IsStream(incarnation framework.Incarnation) bool {
+	if a.process == nil && incarnation.ID.World() == 0 { // The usual case.
 		return false
 	}
-	_, number := a.env.Worlds.Proc(life.ID).Process()
+	_, number := a.env.Worlds.Proc(incarnation.ID).Process()
 	return number > 0
 }
 
@@ -361,7 +361,7 @@ func (a *Assembly) IsStream(life framework.Life) bool {
 const streamReason = "stream %x to %x: "
 
 // disconnectStream notifies a peer that this stack has ended all exchange with it, if one of both is a stream.
-func (a *Assembly) disconnectStream(peer framework.Life, why error) bool {
+func (a *Assembly) disconnectStream(peer framework.Incarnation, why error) bool {
 	if a.process == nil && !a.IsStream(peer) {
 		return false
 	}
@@ -400,13 +400,13 @@ func (a *Assembly) peerDisconnected(ev bootstrap.Event, nonce uint64) {
 	a.mu.Lock()
 	id, ok := a.peers.owner(nonce)
 	a.mu.Unlock()
-	life := framework.Life{ID: id, Nonce: nonce}
+	incarnation := framework.Incarnation{ID: id, Nonce: nonce}
 	if !ok || a.upcalls.isClosing {
 		return
 	}
-	if of, _, known := a.processOf(life); !known || of != ev.Proc { // It is a stream of another process.
+	if of, _, known := a.processOf(incarnation); !known || of != ev.Proc { // It is a stream of another process.
 		return
 	}
 	a.env.Logger.Info("a process has disconnected a stream", "proc", a.env.Worlds.Proc(id).String(), "reason", ev.Reason)
-	a.endExchange(life, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
+	a.endExchange(incarnation, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
 }

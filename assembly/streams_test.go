@@ -16,10 +16,12 @@ import (
 // goneWatcher records calls of ExchangeEnded.
 type goneWatcher struct {
 	watcher
-	gone []framework.Life
+	gone []framework.Incarnation
 }
 
-func (w *goneWatcher) ExchangeEnded(peer framework.Life, _ error) { w.gone = append(w.gone, peer) }
+func (w *goneWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
+	w.gone = append(w.gone, peer)
+}
 
 // givesUp is a client that records the disconnects of this process.
 type givesUp struct {
@@ -49,7 +51,7 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	inProcess := joins(t, a, 7)
 	recorder := &givesUp{eventful: events}
 	streams[0].client = recorder
-	streams[0].disconnectPeer(guests[0].life, errors.New("no path"))
+	streams[0].disconnectPeer(guests[0].incarnation, errors.New("no path"))
 	if len(recorder.sent) != 1 || recorder.sent[0].Proc != guests[0].proc || recorder.sent[0].Nonce != 7 {
 		t.Fatalf("disconnects: %+v", recorder.sent)
 	}
@@ -65,11 +67,11 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 		}
 	}
 	end(fmt.Sprintf(streamReason, 7, streams[0].env.Self.Nonce) + "no path")
-	if !slices.Equal(watchers[0].gone, []framework.Life{guests[0].life}) || len(watchers[1].gone)+len(ofProcess.gone) > 0 {
+	if !slices.Equal(watchers[0].gone, []framework.Incarnation{guests[0].incarnation}) || len(watchers[1].gone)+len(ofProcess.gone) > 0 {
 		t.Errorf("disconnected are %v, in another stream %v, in the process %v", watchers[0].gone, watchers[1].gone, ofProcess.gone)
 	}
 	end("no path")
-	if !slices.Equal(ofProcess.gone, []framework.Life{inProcess.life}) || len(watchers[0].gone) > 1 || len(watchers[1].gone) > 0 {
+	if !slices.Equal(ofProcess.gone, []framework.Incarnation{inProcess.incarnation}) || len(watchers[0].gone) > 1 || len(watchers[1].gone) > 0 {
 		t.Errorf("disconnected are %v, in the streams %v and %v", ofProcess.gone, watchers[0].gone, watchers[1].gone)
 	}
 }
@@ -77,10 +79,10 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 // endWatcher records calls of PeerFailed and ExchangeEnded.
 type endWatcher struct {
 	goneWatcher
-	died []framework.Life
+	died []framework.Incarnation
 }
 
-func (w *endWatcher) PeerFailed(peer framework.Life, _ string) { w.died = append(w.died, peer) }
+func (w *endWatcher) PeerFailed(peer framework.Incarnation, _ string) { w.died = append(w.died, peer) }
 
 // A process of the parent communicator ends before a stream of this process knows it. The event may lack the nonce. The member of the new
 // communicator is the process or a stream of it.
@@ -111,7 +113,7 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			}
 			ev := bootstrap.Event{Kind: c.kind, Proc: member.proc, Reason: "test"}
 			if c.hasNonce {
-				ev.Nonce = member.life.Nonce
+				ev.Nonce = member.incarnation.Nonce
 			}
 			if c.isBefore {
 				events.event(ev)
@@ -131,7 +133,7 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				a.await()
 			}
 			group := []framework.Proc{s.env.Identity.Proc, member.proc.Stream(c.stream)}
-			nonces := []uint64{s.env.Self.Nonce, member.life.Nonce} // A process has the nonce of its stack.
+			nonces := []uint64{s.env.Self.Nonce, member.incarnation.Nonce} // A process has the nonce of its stack.
 			if c.stream > 0 {
 				nonces[1] = 99
 			}
@@ -144,20 +146,20 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 				}
 				payloads = append(payloads, b)
 			}
-			x := construction{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.life.Nonce}}
+			x := construction{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.incarnation.Nonce}}
 			_, spec, err := s.decideComm(t.Context(), &x, payloads)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.await()
-			want := []framework.Life{spec.Members.Member(1).Life}
-			if got := map[bootstrap.EventKind][]framework.Life{bootstrap.ProcFailed: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
+			want := []framework.Incarnation{spec.Members.Member(1).Incarnation}
+			if got := map[bootstrap.EventKind][]framework.Incarnation{bootstrap.ProcFailed: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
 				t.Errorf("reported are %v, want %v", got, want)
 			}
 			events.event(ev) // The one of the process may come later in the stream.
 			s.await()
-			for i, life := range slices.Concat(w.died, w.gone) {
-				if i > 0 && life == want[0] {
+			for i, incarnation := range slices.Concat(w.died, w.gone) {
+				if i > 0 && incarnation == want[0] {
 					t.Errorf("reported again: %v, %v", w.died, w.gone)
 				}
 			}

@@ -37,7 +37,7 @@ func (n *nodeTable) Len() int { return n.group.Len() }
 // Member implements pml.Members.
 func (n *nodeTable) Member(rank int) pml.Member {
 	defer runtime.KeepAlive(n)
-	return pml.Member{Life: framework.Life{ID: framework.MakeProcID(n.world, n.group.At(rank).Rank), Nonce: n.table.Nonce(rank)}}
+	return pml.Member{Incarnation: framework.Incarnation{ID: framework.MakeProcID(n.world, n.group.At(rank).Rank), Nonce: n.table.Nonce(rank)}}
 }
 
 // Rank implements pml.Members.
@@ -57,13 +57,13 @@ func (n *nodeTable) First(id framework.ProcID) int {
 }
 
 // find returns the incarnation with a nonce.
-func (n *nodeTable) find(nonce uint64) (life framework.Life, ok bool) {
+func (n *nodeTable) find(nonce uint64) (incarnation framework.Incarnation, ok bool) {
 	defer runtime.KeepAlive(n)
 	rank := n.table.Find(nonce)
 	if rank < 0 {
-		return framework.Life{}, false
+		return framework.Incarnation{}, false
 	}
-	return n.Member(rank).Life, true
+	return n.Member(rank).Incarnation, true
 }
 
 // record returns the record of a rank, with the card appended to card. A record that has become invalid has no card.

@@ -79,7 +79,7 @@ func TestNodeTable_Members_AreThoseOfTheGroup(t *testing.T) {
 	_, n := listing(t, 100)
 	for rank := range n.Len() {
 		m := n.Member(rank)
-		if want := lifeOf(uint32(99-rank), scattered(uint32(99-rank))); m.Life != want || n.Rank(m) != rank || n.First(m.ID) != rank {
+		if want := incarnationOf(uint32(99-rank), scattered(uint32(99-rank))); m.Incarnation != want || n.Rank(m) != rank || n.First(m.ID) != rank {
 			t.Fatalf("rank %d is %v at %d and %d", rank, m, n.Rank(m), n.First(m.ID))
 		}
 	}
@@ -93,19 +93,19 @@ func TestNodeTable_Members_AreThoseOfTheGroup(t *testing.T) {
 func TestPeerRecords_MemberOfTable_NeedsNoRecord(t *testing.T) {
 	k, _ := listing(t, 100)
 	for rank := range uint32(100) {
-		life := lifeOf(rank, scattered(rank))
-		known, ok := k.get(life)
-		if !ok || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) || known.node != fmt.Sprint("node", rank/4) {
+		incarnation := incarnationOf(rank, scattered(rank))
+		known, ok := k.get(incarnation)
+		if !ok || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) || known.node != fmt.Sprint("node", rank/4) {
 			t.Fatalf("rank %d: %t, %+v", rank, ok, known)
 		}
-		if id, ok := k.owner(life.Nonce); !ok || id != life.ID {
+		if id, ok := k.owner(incarnation.Nonce); !ok || id != incarnation.ID {
 			t.Fatalf("nonce of rank %d is that of %v, %t", rank, id, ok)
 		}
-		if now, ok := k.currentLife(life.ID); !ok || now != life {
+		if now, ok := k.currentIncarnation(incarnation.ID); !ok || now != incarnation {
 			t.Fatalf("rank %d is %v, %t", rank, now, ok)
 		}
 	}
-	if _, ok := k.get(lifeOf(3, 5)); ok || k.len() != 0 {
+	if _, ok := k.get(incarnationOf(3, 5)); ok || k.len() != 0 {
 		t.Errorf("an unknown incarnation is known: %t; %d records", ok, k.len())
 	}
 }
@@ -114,7 +114,7 @@ func TestPeerRecords_MemberOfTable_NeedsNoRecord(t *testing.T) {
 func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 	k, _ := listing(t, 100)
 	for rank := range uint32(100) {
-		if known, _ := k.get(lifeOf(rank, scattered(rank))); known.node != fmt.Sprint("node", rank/4) {
+		if known, _ := k.get(incarnationOf(rank, scattered(rank))); known.node != fmt.Sprint("node", rank/4) {
 			t.Fatalf("rank %d is on node %q", rank, known.node)
 		}
 	}
@@ -122,9 +122,9 @@ func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 		t.Errorf("node ids %v without a record", k.nodes)
 	}
 	for rank := range uint32(8) {
-		life := lifeOf(rank, scattered(rank))
-		known, _ := k.get(life)
-		k.set(life, known)
+		incarnation := incarnationOf(rank, scattered(rank))
+		known, _ := k.get(incarnation)
+		k.set(incarnation, known)
 	}
 	if len(k.nodes) != 2 {
 		t.Errorf("node ids %v of records on 2 nodes", k.nodes)
@@ -133,7 +133,7 @@ func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 
 func TestPeerRecords_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	k, _ := listing(t, 8)
-	old, now := lifeOf(3, scattered(3)), lifeOf(3, 77)
+	old, now := incarnationOf(3, scattered(3)), incarnationOf(3, 77)
 	k.set(now, peerState{record: record{card: cardOf(t, 3, 77)}})
 	if _, ok := k.get(old); ok {
 		t.Error("the earlier incarnation is known")
@@ -141,13 +141,13 @@ func TestPeerRecords_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	if _, ok := k.owner(old.Nonce); ok {
 		t.Error("the earlier incarnation has its nonce")
 	}
-	if life, _ := k.currentLife(now.ID); life != now {
-		t.Errorf("present is %v", life)
+	if incarnation, _ := k.currentIncarnation(now.ID); incarnation != now {
+		t.Errorf("present is %v", incarnation)
 	}
 	others := 0
-	for life := range k.tableOnlyLives() {
+	for incarnation := range k.tableOnlyIncarnations() {
 		others++
-		if life.ID == now.ID {
+		if incarnation.ID == now.ID {
 			t.Error("the process is listed")
 		}
 	}
@@ -161,7 +161,7 @@ func TestPeerRecords_NewerTable_ReplacesIncarnations(t *testing.T) {
 	table, group := someTable(t, 4, func(rank uint32) uint64 { return uint64(rank) + 100 })
 	second := newNodeTable(table, 0, group, nil)
 	k.tables.add(second)
-	if _, ok := k.get(lifeOf(3, scattered(3))); ok {
+	if _, ok := k.get(incarnationOf(3, scattered(3))); ok {
 		t.Error("the earlier incarnation is known")
 	}
 	for rank, nonce := range map[uint32]uint64{3: 103, 5: scattered(5)} {
@@ -170,8 +170,8 @@ func TestPeerRecords_NewerTable_ReplacesIncarnations(t *testing.T) {
 		}
 	}
 	listed := map[framework.ProcID]int{}
-	for life := range k.tableOnlyLives() {
-		listed[life.ID]++
+	for incarnation := range k.tableOnlyIncarnations() {
+		listed[incarnation.ID]++
 	}
 	if len(listed) != 8 {
 		t.Errorf("listed are %v", listed)
@@ -182,12 +182,12 @@ func TestPeerRecords_NewerTable_ReplacesIncarnations(t *testing.T) {
 func TestPeerRecords_StateOfMember_CopiesCardUntilTheEnd(t *testing.T) {
 	k, _ := listing(t, 8)
 	for rank, hasEnded := range map[uint32]bool{1: false, 2: true} {
-		life := lifeOf(rank, scattered(rank))
-		known, _ := k.get(life)
+		incarnation := incarnationOf(rank, scattered(rank))
+		known, _ := k.get(incarnation)
 		known.hasEnded, known.disconnectsByUs = hasEnded, 1
-		k.set(life, known)
-		known, _ = k.get(life)
-		if (known.table != nil) != hasEnded || known.disconnectsByUs != 1 || string(known.copyCard()) != string(cardOf(t, rank, life.Nonce)) {
+		k.set(incarnation, known)
+		known, _ = k.get(incarnation)
+		if (known.table != nil) != hasEnded || known.disconnectsByUs != 1 || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) {
 			t.Errorf("rank %d: %+v", rank, known)
 		}
 	}
@@ -244,17 +244,17 @@ func TestAccept_MembersOfOtherNodes_HaveNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank := range p.members.Len() {
-		life := p.members.Member(rank).Life
-		known, ok := a.peers.get(life)
-		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsOnNode(life) == isOther) {
-			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsOnNode(life))
+		incarnation := p.members.Member(rank).Incarnation
+		known, ok := a.peers.get(incarnation)
+		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsOnNode(incarnation) == isOther) {
+			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsOnNode(incarnation))
 		}
 	}
 	if unused, tables := a.explainTables(); len(unused) != 1 || unused[0].Lowest != 4 || unused[0].Processes != 2 || len(tables) != 1 || tables[0].Shared || tables[0].Members != 6 {
 		t.Errorf("%v, %v", unused, tables)
 	}
-	life := p.members.Member(5).Life
-	if card, ok := a.cards.Card(life); !ok || card.Node() != "another" {
+	incarnation := p.members.Member(5).Incarnation
+	if card, ok := a.cards.Card(incarnation); !ok || card.Node() != "another" {
 		t.Errorf("card %v, %t", card, ok)
 	}
 	if unused, _ := a.explainTables(); len(unused) != 1 || unused[0].Processes != 1 {
@@ -285,15 +285,15 @@ func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	life := p.members.Member(5).Life
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	incarnation := p.members.Member(5).Incarnation
+	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	if got := a.await(); got.past != 1 {
 		t.Fatalf("%+v", got)
 	}
 	a.mu.Lock()
-	was := a.droppedRoutes.pairs[life]
+	was := a.droppedRoutes.pairs[incarnation]
 	was.Device = "as it was"
-	a.droppedRoutes.pairs[life] = was
+	a.droppedRoutes.pairs[incarnation] = was
 	a.mu.Unlock()
 	x := a.Explain()
 	if !slices.ContainsFunc(x.Pairs, func(p Pair) bool { return p.To == 5 && p.Device == was.Device }) {
@@ -310,8 +310,8 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 	defer a.Close()
 	for rank, nonce := range map[uint32]uint64{4: 5 /* Another incarnation. */, 5: scattered(5)} {
 		proc := framework.Proc{Namespace: a.env.Identity.Proc.Namespace, Rank: rank}
-		life := framework.Life{ID: a.env.Worlds.ID(proc), Nonce: nonce}
-		if err := a.learn(life, proc, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+		incarnation := framework.Incarnation{ID: a.env.Worlds.ID(proc), Nonce: nonce}
+		if err := a.learn(incarnation, proc, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,11 +320,11 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank := 4; rank < 6; rank++ {
-		life := p.members.Member(rank).Life
-		if now, _ := a.peers.currentLife(life.ID); now != life {
-			t.Errorf("rank %d is %v in place of %v", rank, now, life)
+		incarnation := p.members.Member(rank).Incarnation
+		if now, _ := a.peers.currentIncarnation(incarnation.ID); now != incarnation {
+			t.Errorf("rank %d is %v in place of %v", rank, now, incarnation)
 		}
-		if known, _ := a.peers.get(life); known.node != "another" || known.table != nil {
+		if known, _ := a.peers.get(incarnation); known.node != "another" || known.table != nil {
 			t.Errorf("rank %d is on node %q, in a table: %t", rank, known.node, known.table != nil)
 		}
 	}
@@ -347,9 +347,9 @@ func TestAccept_LaterCardInTable_StaysAfterTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	life := second.members.Member(5).Life
+	incarnation := second.members.Member(5).Incarnation
 	a.peers.tables.list = slices.DeleteFunc(a.peers.tables.list, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
-	if known, ok := a.peers.get(life); !ok || known.node != "further" {
+	if known, ok := a.peers.get(incarnation); !ok || known.node != "further" {
 		t.Errorf("the card is that of node %q, %t", known.node, ok)
 	}
 	runtime.KeepAlive(first)
@@ -439,15 +439,15 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	for range 3 {
 		runtime.GC()
 	}
-	if _, ok := k.get(split.Member(0).Life); !ok {
+	if _, ok := k.get(split.Member(0).Incarnation); !ok {
 		t.Fatal("a member of a communicator in use is unknown")
 	}
-	life := split.Member(0).Life
+	incarnation := split.Member(0).Incarnation
 	runtime.KeepAlive(split)
 	if !collected(freed) {
 		t.Fatal("the memory is not freed")
 	}
-	if _, ok := k.get(life); ok {
+	if _, ok := k.get(incarnation); ok {
 		t.Error("a member of no communicator is known")
 	}
 	k.tables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
@@ -460,22 +460,22 @@ func TestDisconnect_MemberOfTable_FreesTheMemory(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	freed := make(chan struct{})
-	life := func() framework.Life {
+	incarnation := func() framework.Incarnation {
 		p, err := accept(t, a, func([]byte) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		runtime.AddCleanup(p.members, func(freed chan struct{}) { close(freed) }, freed)
-		return p.members.Member(5).Life
+		return p.members.Member(5).Incarnation
 	}()
-	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: a.env.Worlds.Proc(life.ID), Nonce: life.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	a.await()
 	if !collected(freed) {
 		t.Fatal("the table is in use")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known, ok := a.peers.get(life); !ok || !known.hasEnded || !known.hasCard() {
+	if known, ok := a.peers.get(incarnation); !ok || !known.hasEnded || !known.hasCard() {
 		t.Errorf("after the table: %+v, %t", known, ok)
 	}
 }

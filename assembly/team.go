@@ -17,7 +17,7 @@ import (
 type Team struct {
 	*threads.Team
 	module PML
-	self   framework.Life
+	self   framework.Incarnation
 	hooks  pml.Hooks
 	// joiners combine a rank's queue and its PML handle into one Comm if the PML cannot be watched. They are indexed by endpoint, and nil
 	// before the first such communicator.
@@ -52,7 +52,7 @@ func (t *Team) Engine(endpoint int) *progress.Engine { return t.Rank(endpoint).E
 func (t *Team) Caps() pml.Caps { return compose.Caps(t.module.Caps(), t.Team.Caps()) }
 
 // Route returns the route to the ranks of a process.
-func (t *Team) Route(peer framework.Life) pml.Route {
+func (t *Team) Route(peer framework.Incarnation) pml.Route {
 	if peer == t.self {
 		return t.Team.Route()
 	}

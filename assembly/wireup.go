@@ -108,15 +108,15 @@ func (a *Assembly) decideComm(ctx context.Context, x *construction, encoded [][]
 	spec = pml.CommSpec{ID: x.id, Members: pml.NewMembers(members), Rank: x.rank}
 	a.reserveRecords(len(group))
 	for i, p := range group {
-		members[i].Life = framework.Life{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
+		members[i].Incarnation = framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
 		if x.processes != nil {
-			a.addStreamMember(members[i].Life, p, x.processes[i])
+			a.addStreamMember(members[i].Incarnation, p, x.processes[i])
 		}
-		if err := a.learn(members[i].Life, p, payloads[i]); err != nil {
+		if err := a.learn(members[i].Incarnation, p, payloads[i]); err != nil {
 			return m, spec, err
 		}
 		if x.processes != nil {
-			a.catchUp(members[i].Life, p, x.processes[i])
+			a.catchUp(members[i].Incarnation, p, x.processes[i])
 		}
 	}
 	decision := cid.Decision{Policy: cid.PolicyLazy}
@@ -246,18 +246,18 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payl
 
 // learn stores a member's card. PMLs take it at the first use of the process, or get it at once if they have
 // another card of the process or have asked for this one.
-func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payload) error {
-	if life.ID == a.env.Self.ID {
+func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, from wireup.Payload) error {
+	if incarnation.ID == a.env.Self.ID {
 		return nil
 	}
 	a.learnMu.Lock()
 	defer a.learnMu.Unlock()
 	a.mu.Lock()
-	known, _ := a.peers.get(life)
-	err := a.checkNonce(life)
+	known, _ := a.peers.get(incarnation)
+	err := a.checkNonce(incarnation)
 	a.mu.Unlock()
 	if bytes.Equal(known.card, from.Card) || known.hasCard() && from.Edition < known.edition {
-		a.keepRecord(life, known)
+		a.keepRecord(incarnation, known)
 		return nil
 	}
 	if err != nil {
@@ -273,14 +273,14 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 	}
 	// The record precedes the notification of PMLs, so that they are notified of a failure in between. mu is not held during the
 	// notification, because PMLs wait for the engine, in which a transport may hang.
-	defer a.dropAfterLateCard(life)
-	isSought, isolated := a.storeRecord(life, record{card: from.Card, edition: from.Edition}, node)
+	defer a.dropAfterLateCard(incarnation)
+	isSought, isolated := a.storeRecord(incarnation, record{card: from.Card, edition: from.Edition}, node)
 	if !isSought && isolated == nil {
 		return nil
 	}
 	card, err := wireup.DecodeCard(from.Card)
 	if err != nil {
-		a.restoreRecord(life, known)
+		a.restoreRecord(incarnation, known)
 		return badMember(p, err)
 	}
 	for _, o := range offers {
@@ -289,13 +289,13 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 				continue
 			}
 			if isSought {
-				if err := m.Learn(life, card); err != nil {
-					a.restoreRecord(life, known)
+				if err := m.Learn(incarnation, card); err != nil {
+					a.restoreRecord(incarnation, known)
 					return badMember(p, err)
 				}
 			}
 			if isolated != nil {
-				m.PeerGone(life, isolated)
+				m.PeerGone(incarnation, isolated)
 			}
 		}
 	}
@@ -303,13 +303,13 @@ func (a *Assembly) learn(life framework.Life, p framework.Proc, from wireup.Payl
 }
 
 // keepRecord makes a record of an incarnation that is only in a table, because communicators without the table have it.
-func (a *Assembly) keepRecord(life framework.Life, known peerState) {
+func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerState) {
 	if known.table == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.peers.set(life, known)
+	a.peers.set(incarnation, known)
 }
 
 // decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
@@ -321,29 +321,29 @@ func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
 }
 
 // restoreRecord restores the record of an incarnation as it was before a card that PMLs refuse.
-func (a *Assembly) restoreRecord(life framework.Life, known peerState) {
+func (a *Assembly) restoreRecord(incarnation framework.Incarnation, known peerState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if known.card, known.table = nil, nil; known.epochState == (epochState{}) {
-		a.peers.remove(life)
+		a.peers.remove(incarnation)
 	} else {
-		a.peers.set(life, known)
+		a.peers.set(incarnation, known)
 	}
 }
 
 // checkNonce returns an error if the nonce of an incarnation belongs to another process. a.mu is held.
-func (a *Assembly) checkNonce(life framework.Life) error {
-	if life.Nonce == a.env.Self.Nonce {
+func (a *Assembly) checkNonce(incarnation framework.Incarnation) error {
+	if incarnation.Nonce == a.env.Self.Nonce {
 		return errors.New("its nonce is this process's own")
 	}
-	if other, ok := a.peers.owner(life.Nonce); ok && other != life.ID {
+	if other, ok := a.peers.owner(incarnation.Nonce); ok && other != incarnation.ID {
 		return fmt.Errorf("its nonce is that of %v", a.env.Worlds.Proc(other))
 	}
 	return nil
 }
 
 // IsOnNode reports whether a member of a communicator is on this node. The member's card decides, because a launcher may not know.
-func (a *Assembly) IsOnNode(member framework.Life) bool {
+func (a *Assembly) IsOnNode(member framework.Incarnation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, _ := a.peers.get(member)
@@ -352,14 +352,14 @@ func (a *Assembly) IsOnNode(member framework.Life) bool {
 
 // storeRecord stores the record of an incarnation, which becomes the present one of its process. It reports whether PMLs need the card at once, and
 // returns the reason of the isolation of this process, if any.
-func (a *Assembly) storeRecord(life framework.Life, with record, node []byte) (isSought bool, isolated error) {
+func (a *Assembly) storeRecord(incarnation framework.Incarnation, with record, node []byte) (isSought bool, isolated error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, _ := a.peers.get(life)
-	with.node, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(life)
-	a.peers.set(life, peerState{with, known.epochState})
-	if a.process == nil && !a.IsStream(life) { // Streams share the processors of their processes.
-		a.nodeProcs.arrive(life, with.node != "" && with.node == a.env.Node)
+	known, _ := a.peers.get(incarnation)
+	with.node, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(incarnation)
+	a.peers.set(incarnation, peerState{with, known.epochState})
+	if a.process == nil && !a.IsStream(incarnation) { // Streams share the processors of their processes.
+		a.nodeProcs.arrive(incarnation, with.node != "" && with.node == a.env.Node)
 	}
 	return with.isTaken, a.isolation
 }

@@ -111,7 +111,7 @@ type Placer interface {
 // Forgetter is an optional ability of a Module that holds state per peer.
 type Forgetter interface {
 	// Forget frees the state of a failed peer. Its received frames have been polled.
-	Forget(peer framework.Life)
+	Forget(peer framework.Incarnation)
 }
 
 // Renewer is an optional ability of a Module that can reconnect to a peer in a new epoch.
@@ -119,7 +119,7 @@ type Renewer interface {
 	// Renew frees the state of all paths with a peer that is alive, after one side
 	// disconnected the other. The module reports no further event of these paths. New paths
 	// open after both processes have called Renew.
-	Renew(peer framework.Life)
+	Renew(peer framework.Incarnation)
 }
 
 // Looker is an optional ability of a Module with a Poll that may skip costly sources.
@@ -147,7 +147,7 @@ type Description struct {
 type LinkWatcher interface {
 	// Link reports a connection to peer that opened or closed, as text for users. The rules of
 	// Receiver apply.
-	Link(peer framework.Life, note string)
+	Link(peer framework.Incarnation, note string)
 }
 
 // CardHolder is an optional ability of a Receiver with access to business cards of processes
@@ -155,7 +155,7 @@ type LinkWatcher interface {
 type CardHolder interface {
 	// Card returns the argument for Connect to peer. It reports false before the arrival of
 	// the card, or if the card has no entry of the module. The rules of Receiver apply.
-	Card(peer framework.Life) (framework.Peer, bool)
+	Card(peer framework.Incarnation) (framework.Peer, bool)
 }
 
 // PeerPoller is an optional ability of a Module that polls one peer at a lower cost than Poll, for
@@ -163,7 +163,7 @@ type CardHolder interface {
 type PeerPoller interface {
 	// PeerSource returns a source that polls only the path from peer, or nil before the path
 	// exists. It stays valid until the module closes.
-	PeerSource(peer framework.Life) progress.Source
+	PeerSource(peer framework.Incarnation) progress.Source
 }
 
 // Peeker is an optional ability of a PeerSource that returns the next frame in place, without

@@ -41,7 +41,7 @@ type Env struct {
 // Ended reports the end of a path to or from peer to the protocol. It calls PeerGone if err wraps
 // framework.ErrPeerClosed and PathDown otherwise, with a TransportError of component ("btl shm"),
 // op ("send", "receive") and err. Call it from Poll, with the lock held.
-func (e *Env) Ended(component string, peer framework.Life, op string, err error) {
+func (e *Env) Ended(component string, peer framework.Incarnation, op string, err error) {
 	failure := &framework.TransportError{Component: component, Peer: e.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
 	if errors.Is(err, framework.ErrPeerClosed) {
 		e.Upcall.PeerGone(peer, failure)
@@ -55,20 +55,20 @@ func (e *Env) Ended(component string, peer framework.Life, op string, err error)
 type Receiver interface {
 	// Accept handles a path that peer opened to this process. It returns the receiver of
 	// its frames, which the module retains.
-	Accept(peer framework.Life) Inbound
+	Accept(peer framework.Incarnation) Inbound
 	// Limits lowers the frame limits of the path to peer, after its side turned out smaller.
 	// The limits count as in Caps. The call precedes the first successful reservation.
-	Limits(peer framework.Life, eager, frame int)
+	Limits(peer framework.Incarnation, eager, frame int)
 	// PathDown reports the end of a path to or from peer, after damaged contents, a failed
 	// connection or a refusal. The process of the peer may be alive. err is a
 	// *framework.TransportError. With ErrNeverOpened it is about the path to peer, which
 	// has carried no frame and carries none later.
-	PathDown(peer framework.Life, err error)
+	PathDown(peer framework.Incarnation, err error)
 	// PeerGone reports that peer has closed its session. All its frames have been
 	// delivered, and no frame is sent to it. err is a *framework.TransportError that wraps
 	// framework.ErrPeerClosed. The event is mandatory if a path to peer is full or not yet
 	// open; a module may report it earlier.
-	PeerGone(peer framework.Life, err error)
+	PeerGone(peer framework.Incarnation, err error)
 }
 
 // ErrNeverOpened is wrapped by the error of a path that ended after Connect and before the first

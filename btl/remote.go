@@ -22,13 +22,13 @@ type RemoteReader interface {
 	// CanRead returns nil if this process may read exposed memory of peer and a read is the
 	// best protocol for size bytes, or the reason against it. A real copy decides once per
 	// peer; later calls do not allocate.
-	CanRead(peer framework.Life, r Remote, size int64) error
+	CanRead(peer framework.Incarnation, r Remote, size int64) error
 
 	// Read copies up to len(dst) bytes at offset of the exposed memory into dst in bounded
 	// time, at least one byte unless dst is empty. It reads no memory outside of r, for any
 	// contents of r. After an error the module does not read from this peer again, and the
 	// protocol falls back to the pipeline.
-	Read(peer framework.Life, r Remote, offset int64, dst []byte) (n int, err error)
+	Read(peer framework.Incarnation, r Remote, offset int64, dst []byte) (n int, err error)
 
 	// Allocate returns zeroed memory, at least one byte, that peers on the node read
 	// directly. The memory is not part of Go's heap; an access after Free or Close crashes.
@@ -43,7 +43,7 @@ type RemoteReader interface {
 
 	// Notes describes the protocols with a peer and their state, for explain. It may probe a
 	// protocol that was not used yet.
-	Notes(peer framework.Life) []string
+	Notes(peer framework.Incarnation) []string
 }
 
 // Memory is the kind of memory that a Remote describes.
@@ -75,17 +75,17 @@ type Copier interface {
 
 	// CanWrite returns nil if this process may write into shared memory of peer, or the
 	// reason against it. A real copy decides once per peer.
-	CanWrite(peer framework.Life) error
+	CanWrite(peer framework.Incarnation) error
 
 	// Share permits peer to write into buf, which the caller keeps until the end of the
 	// share. It returns nil without a free share or without a path from peer.
-	Share(peer framework.Life, buf []byte) Share
+	Share(peer framework.Incarnation, buf []byte) Share
 
 	// Write claims one chunk of the share r of peer and copies it from src, which is as long
 	// as the share, in bounded time. more is false if no chunk is left. After an error the
 	// module does not write to this peer again; it leaves the last chunk to the receiver
 	// and notifies it.
-	Write(peer framework.Life, r Remote, src []byte) (more bool, err error)
+	Write(peer framework.Incarnation, r Remote, src []byte) (more bool, err error)
 }
 
 // Share is a buffer of this process into which a peer may write.

@@ -243,9 +243,9 @@ type Tally struct {
 	// Sent counts messages to the member.
 	Sent Counts
 	// Consumed counts messages of the member that were received or dropped.
-	Consumed   Counts
-	last    Counts
-	isFinal bool
+	Consumed Counts
+	last     Counts
+	isFinal  bool
 }
 
 // HasMessages reports whether any message was exchanged.

@@ -199,7 +199,7 @@ type Args struct {
 	// Elem is the size of an element of a reduction, 0 for a type without bytes, whose sizes are
 	// all 0. Unless a reduction is Ordered, it may combine operands in any order of ranks. An
 	// Ordered one computes ((0 op 1) op 2) ... up to associativity.
-	ElemSize    int
+	ElemSize  int
 	IsOrdered bool
 	// Quick is Reducer.Quick, which may differ between members.
 	IsQuick bool

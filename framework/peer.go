@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Life identifies an incarnation of a process. An incarnation lasts from the opening of the first session to the close of the last one or the end
+// Incarnation identifies one run of a process between its first and last session. It lasts from the opening of the first session to the close of the last one or the end
 // of the process. After its last session a process may open one again, and a failed process may be replaced under its rank. Both are
 // further incarnations of the same ProcID. The values are comparable.
-type Life struct {
+type Incarnation struct {
 	ID ProcID
 	// Nonce is a random number of the incarnation, never 0. Transports identify an incarnation in shared memory or on a socket by it.
 	Nonce uint64
@@ -17,7 +17,7 @@ type Life struct {
 
 // Peer is the address of a process for a module.
 type Peer struct {
-	Life
+	Incarnation
 	Proc Proc
 	// Blob is the module's entry in the peer's card, or nil if there is none.
 	Blob []byte
@@ -89,8 +89,8 @@ func (c Card) Find(kind Kind, name string) []byte {
 }
 
 // Peer returns the address of the process for a component, or an error if the card has no entry for the component.
-func (c Card) Peer(life Life, proc Proc, kind Kind, name string) (Peer, error) {
-	p := Peer{Life: life, Proc: proc, Blob: c.Find(kind, name)}
+func (c Card) Peer(incarnation Incarnation, proc Proc, kind Kind, name string) (Peer, error) {
+	p := Peer{Incarnation: incarnation, Proc: proc, Blob: c.Find(kind, name)}
 	if p.Blob == nil {
 		return p, fmt.Errorf("the peer has no address for %s %s: it is not open there", kind, name)
 	}

@@ -25,7 +25,7 @@ type Setting struct {
 // Value is the text of a parameter and its source.
 type Value struct {
 	Text, Source string
-	IsStanding     bool // That of Setting.
+	IsStanding   bool // That of Setting.
 }
 
 // isSet reports whether the value was set.

@@ -33,7 +33,7 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 		x = create()
 		self := a.threads.session.process.Env().Self
 		for rank := range x.Len() {
-			if x.Member(rank).Life == self {
+			if x.Member(rank).Incarnation == self {
 				x.left++
 			}
 		}
@@ -64,7 +64,7 @@ func (t *table) shaped(find func() (*shapeData, error)) (*shapeData, error) {
 }
 
 // divided returns the division of the members among processes.
-func (t *table) divided(self framework.Life) *division {
+func (t *table) divided(self framework.Incarnation) *division {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.division == nil {

@@ -121,7 +121,7 @@ func (a *agreements) check(o *agreement.Outcome) error {
 		case rank == c.rank:
 			return pml.ProcFailed(c.spec.Members, []int{rank}, "the other members consider this process dead")
 		case !hasRank(known, rank):
-			c.session.process.ReportFailure(c.spec.Members.Member(rank).Life, "reported to another member")
+			c.session.process.ReportFailure(c.spec.Members.Member(rank).Incarnation, "reported to another member")
 		}
 	}
 	return nil

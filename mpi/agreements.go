@@ -66,8 +66,8 @@ func (c *Comm) agreement() *agreements {
 	}
 	failed, _ := c.failed() // Later failures find a.
 	a.machine.Failed(failed...)
-	for _, life := range c.session.process.Left() {
-		for _, rank := range c.ranksOfProcess(life) {
+	for _, incarnation := range c.session.process.Left() {
+		for _, rank := range c.ranksOfProcess(incarnation) {
 			a.machine.Left(rank)
 		}
 	}
@@ -272,7 +272,7 @@ func (a *agreements) takeNotes() (notes []outgoingNote) {
 			comm: c.spec.ID, to: noteEnd{uint32(m.To), to.Endpoint},
 			from: noteEnd{uint32(c.rank), c.spec.Members.Member(c.rank).Endpoint},
 		}
-		notes = append(notes, outgoingNote{a, to.Life, h.encode(m.Message)})
+		notes = append(notes, outgoingNote{a, to.Incarnation, h.encode(m.Message)})
 	}
 	return notes
 }

@@ -230,7 +230,7 @@ func (n *node) peer(rank int) (framework.Peer, error) {
 	if rank < 0 || rank >= n.c.size {
 		return framework.Peer{}, n.c.errRank(rank)
 	}
-	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Life, n.component)
+	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Incarnation, n.component)
 }
 
 // NewArea implements coll.Node.

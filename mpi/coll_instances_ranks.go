@@ -20,27 +20,27 @@ type division struct {
 	coll.Placement
 	own int // This process, or -1.
 
-	number map[framework.Life]int
+	number map[framework.Incarnation]int
 }
 
 // of returns the ranks of a process.
-func (d *division) of(life framework.Life) []int {
-	if p, ok := d.number[life]; ok {
+func (d *division) of(incarnation framework.Incarnation) []int {
+	if p, ok := d.number[incarnation]; ok {
 		return d.Ranks(p)
 	}
 	return nil
 }
 
 // divide returns the division of members.
-func divide(members pml.Members, self framework.Life) *division {
-	d := &division{own: -1, number: map[framework.Life]int{}}
-	d.Placement = coll.MakePlacement(func(yield func(framework.Life) bool) {
+func divide(members pml.Members, self framework.Incarnation) *division {
+	d := &division{own: -1, number: map[framework.Incarnation]int{}}
+	d.Placement = coll.MakePlacement(func(yield func(framework.Incarnation) bool) {
 		for rank := range members.Len() {
-			life := members.Member(rank).Life
-			if _, known := d.number[life]; !known {
-				d.number[life] = len(d.number)
+			incarnation := members.Member(rank).Incarnation
+			if _, known := d.number[incarnation]; !known {
+				d.number[incarnation] = len(d.number)
 			}
-			if !yield(life) {
+			if !yield(incarnation) {
 				return
 			}
 		}

@@ -175,7 +175,7 @@ func TestStats_Incarnation_IsThatOfEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	peers := s.Stats().Peers
-	if len(peers) != 1 || peers[0].Life != w.peers[3].Peer {
+	if len(peers) != 1 || peers[0].Incarnation != w.peers[3].Peer {
 		t.Errorf("%+v, and events of %+v", peers, w.peers[3].Peer)
 	}
 }

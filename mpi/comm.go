@@ -148,7 +148,7 @@ func (c *Comm) reportBroken(id cid.Extended, g *Group, why error) {
 
 // memberDied ends the collectives of a communicator that has this process as a
 // member, and suspends receives from any source. Other messages between others are not concerned.
-func (c *Comm) memberDied(peer framework.Life, reason string) {
+func (c *Comm) memberDied(peer framework.Incarnation, reason string) {
 	if peer == c.session.process.Env().Self {
 		c.isolate(reason)
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
@@ -160,7 +160,7 @@ func (c *Comm) memberDied(peer framework.Life, reason string) {
 
 // loseMember ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
-func (c *Comm) memberGone(peer framework.Life, why error) {
+func (c *Comm) memberGone(peer framework.Incarnation, why error) {
 	ranks := c.ranksOfProcess(peer)
 	c.membersLeft(ranks, why)
 	if c.threadRank != nil { // Goroutine ranks share memory with those of their process only.
@@ -172,9 +172,9 @@ func (c *Comm) memberGone(peer framework.Life, why error) {
 }
 
 // ranksOfProcess returns the ranks that a process has in the communicator. The result is read-only.
-func (c *Comm) ranksOfProcess(peer framework.Life) (ranks []int) {
+func (c *Comm) ranksOfProcess(peer framework.Incarnation) (ranks []int) {
 	if c.threadRank == nil {
-		if rank := c.spec.Members.Rank(pml.Member{Life: peer}); rank >= 0 {
+		if rank := c.spec.Members.Rank(pml.Member{Incarnation: peer}); rank >= 0 {
 			ranks = append(ranks, rank)
 		}
 		return ranks
@@ -365,11 +365,11 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	if rank < 0 || rank >= c.size {
 		return Transport{}, c.errRank(rank)
 	}
-	life := c.spec.Members.Member(rank).Life
-	if c.threadRank != nil && life == c.session.process.Env().Self {
-		r := c.threadRank.of.threads.team.Route(life)
+	incarnation := c.spec.Members.Member(rank).Incarnation
+	if c.threadRank != nil && incarnation == c.session.process.Env().Self {
+		r := c.threadRank.of.threads.team.Route(incarnation)
 		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
 	}
-	r := c.module.Route(life)
+	r := c.module.Route(incarnation)
 	return Transport{PML: c.module.Name, Component: r.Transport, Device: r.Device, Provider: r.Provider}, nil
 }

@@ -20,9 +20,9 @@ import (
 // hasty is the client of a singleton whose launcher requests a dump at once.
 type hasty struct{ bootstrap.Client }
 
-func (hasty) BeginIncarnation(uint64)                                 {}
-func (hasty) EndIncarnation()                                         {}
-func (hasty) Disconnect(framework.Proc, uint64, string)        {}
+func (hasty) BeginIncarnation(uint64)                             {}
+func (hasty) EndIncarnation()                                     {}
+func (hasty) Disconnect(framework.Proc, uint64, string)           {}
 func (hasty) ReportBroken(cid.Extended, []framework.Proc, string) {}
 
 func (hasty) OnEvent(f func(bootstrap.Event)) {

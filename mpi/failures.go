@@ -26,7 +26,7 @@ func (c *Comm) Failed() []int {
 // failed returns the ranks of Failed, and the reason of each.
 func (c *Comm) failed() (ranks []int, reasons []string) {
 	for _, d := range c.session.process.Failed() {
-		for _, rank := range c.ranksOfProcess(d.Life) {
+		for _, rank := range c.ranksOfProcess(d.Incarnation) {
 			ranks, reasons = append(ranks, rank), append(reasons, d.Reason)
 		}
 	}

@@ -24,16 +24,16 @@ type Stats struct {
 // included, since the first of the open sessions was opened.
 type PeerStats struct {
 	Proc                     Proc
-	Stream                   int            // Of this process; 0: its own stack.
-	PeerStream               int            // Of Proc; 0: its own stack.
-	Life                     framework.Life // As in events of WithHooks. A process that replaces another has a different one.
-	Transport                string         // In use. Empty if there is none yet.
-	Sent, Received           uint64         // Messages.
-	SentBytes, ReceivedBytes uint64         // Payload in bytes.
-	Unexpected               uint64         // Messages that arrived before their receive.
-	Dropped                  uint64         // Messages for closed communicators.
-	Reconnects               uint64         // Connections established again after a loss.
-	Resent                   uint64         // Retransmitted frames of the transport.
+	Stream                   int                   // Of this process; 0: its own stack.
+	PeerStream               int                   // Of Proc; 0: its own stack.
+	Incarnation              framework.Incarnation // As in events of WithHooks. A process that replaces another has a different one.
+	Transport                string                // In use. Empty if there is none yet.
+	Sent, Received           uint64                // Messages.
+	SentBytes, ReceivedBytes uint64                // Payload in bytes.
+	Unexpected               uint64                // Messages that arrived before their receive.
+	Dropped                  uint64                // Messages for closed communicators.
+	Reconnects               uint64                // Connections established again after a loss.
+	Resent                   uint64                // Retransmitted frames of the transport.
 }
 
 // Stats returns counts per peer, for each open stream apart; none once the session is closed. An ended peer has none after its last communicator.
@@ -59,7 +59,7 @@ func peerStats(a *assembly.Assembly) (all []PeerStats) {
 		for _, p := range m.Stats() {
 			proc, stream := a.Env().Worlds.Proc(p.Peer.ID).Process()
 			all = append(all, PeerStats{
-				Proc: proc, Stream: a.Stream(), PeerStream: stream, Life: p.Peer, Transport: p.Transport,
+				Proc: proc, Stream: a.Stream(), PeerStream: stream, Incarnation: p.Peer, Transport: p.Transport,
 				Sent: p.Sent, Received: p.Received, SentBytes: p.SentBytes, ReceivedBytes: p.RecvBytes,
 				Unexpected: p.Unexpected, Dropped: p.Dropped, Reconnects: p.Reconnects, Resent: p.Resent,
 			})

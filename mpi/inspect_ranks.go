@@ -138,7 +138,7 @@ func (e *process) rankStats() (PeerStats, bool) {
 	}
 	self := e.Env().Self
 	return PeerStats{
-		Proc: e.identity.Proc, Life: self, Transport: "threads", Sent: sum.Received, Received: sum.Received,
+		Proc: e.identity.Proc, Incarnation: self, Transport: "threads", Sent: sum.Received, Received: sum.Received,
 		SentBytes: sum.RecvBytes, ReceivedBytes: sum.RecvBytes, Unexpected: sum.Unexpected, Dropped: sum.Dropped,
 	}, any
 }

@@ -13,7 +13,7 @@ import (
 func TestMembersOf_ParentIsClosed_ChildKeepsNoTable(t *testing.T) {
 	freed := make(chan struct{})
 	child := func() pml.Members {
-		source := pml.NewMembers([]pml.Member{{Life: framework.Life{Nonce: 1}}, {Life: framework.Life{Nonce: 1}, Endpoint: 1}})
+		source := pml.NewMembers([]pml.Member{{Incarnation: framework.Incarnation{Nonce: 1}}, {Incarnation: framework.Incarnation{Nonce: 1}, Endpoint: 1}})
 		parent := &table{Members: pml.NewMembersFrom(source, []pml.Member{source.Member(1), source.Member(0)})}
 		runtime.AddCleanup(parent, func(freed chan struct{}) { close(freed) }, freed)
 		members, _ := (&Comm{spec: pml.CommSpec{Members: parent}, group: &Group{members: memberList{mixed: make([]member, 2)}}}).membersOf(cid.Extended{}, []int{1, 0})

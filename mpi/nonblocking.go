@@ -480,8 +480,8 @@ func (o *operation) Release() {
 // First implements pml.Owner.
 func (o *operation) First() progress.Source { return nil }
 
-// do has a step done by the communicator's goroutine, which lives as long as there is
-// something to do. Lock held.
+// do queues a step for the communicator's goroutine, and starts that if it does not run. The goroutine ends when the queue is empty.
+// Lock held.
 func (n *nonblocking) do(e *progress.Engine, s step) {
 	if n.work = append(n.work, s); !n.isWorking {
 		n.isWorking = true

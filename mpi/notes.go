@@ -56,7 +56,7 @@ func decodeNote(body string) (h noteHeader, message []byte, err error) {
 // outgoingNote is a note to send.
 type outgoingNote struct {
 	of   *agreements // The sender; nil in an answer for a communicator that is not open.
-	to   framework.Life
+	to   framework.Incarnation
 	body []byte
 }
 
@@ -78,7 +78,7 @@ func (e *process) sendNotes(notes []outgoingNote) {
 }
 
 // NoteReceived implements assembly.Watcher.
-func (e *process) NoteReceived(from framework.Life, body string) {
+func (e *process) NoteReceived(from framework.Incarnation, body string) {
 	if e.isOpened.Load() { // Before, no communicator exists here.
 		e.sendNotes(e.receiveNote(from, body))
 	}
@@ -86,7 +86,7 @@ func (e *process) NoteReceived(from framework.Life, body string) {
 
 // receiveNote processes a note, and returns the notes to send because of it. A note that no correct process sends is
 // dropped and counted.
-func (e *process) receiveNote(from framework.Life, body string) []outgoingNote {
+func (e *process) receiveNote(from framework.Incarnation, body string) []outgoingNote {
 	h, message, err := decodeNote(body)
 	if err != nil {
 		e.notesDropped.Add(1)
@@ -111,10 +111,10 @@ func (e *process) receiveNote(from framework.Life, body string) []outgoingNote {
 }
 
 // receiveNote is the engine's for one communicator.
-func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []outgoingNote {
+func (c *Comm) receiveNote(from framework.Incarnation, h noteHeader, message []byte) []outgoingNote {
 	e := c.session.process
 	if int64(h.to.rank) != int64(c.rank) || int64(h.from.rank) >= int64(c.size) ||
-		!c.isMember(int(h.from.rank), pml.Member{Life: from, Endpoint: h.from.endpoint}) {
+		!c.isMember(int(h.from.rank), pml.Member{Incarnation: from, Endpoint: h.from.endpoint}) {
 		e.notesDropped.Add(1)
 		return nil
 	}
@@ -129,11 +129,11 @@ func (c *Comm) receiveNote(from framework.Life, h noteHeader, message []byte) []
 // isMember reports whether m has that rank. If that is a stream, m has its process.
 func (c *Comm) isMember(rank int, m pml.Member) bool {
 	e, is := c.session.process, c.spec.Members.Member(rank)
-	return is == m || is.Endpoint == m.Endpoint && e.IsStream(is.Life) && e.ProcessOf(is.Life).Nonce == m.Life.Nonce
+	return is == m || is.Endpoint == m.Endpoint && e.IsStream(is.Incarnation) && e.ProcessOf(is.Incarnation).Nonce == m.Incarnation.Nonce
 }
 
 // answerClosed answers a note for a communicator that this process or rank has closed, or will not create.
-func (e *process) answerClosed(to framework.Life, h noteHeader, message []byte) []outgoingNote {
+func (e *process) answerClosed(to framework.Incarnation, h noteHeader, message []byte) []outgoingNote {
 	msg, err := agreement.Decode(message, mostNoteRanks)
 	if err != nil {
 		e.notesDropped.Add(1)
@@ -152,7 +152,7 @@ const mostNoteRanks = 1 << 20
 
 // earlyNote is a note that has arrived before its communicator exists here.
 type earlyNote struct {
-	from    framework.Life
+	from    framework.Incarnation
 	header  noteHeader
 	message []byte
 }

@@ -13,7 +13,7 @@ import (
 
 func note(comm cid.Extended, from uint32) earlyNote {
 	h := noteHeader{comm: comm, to: noteEnd{1, 2}, from: noteEnd{from, 3}}
-	return earlyNote{framework.Life{Nonce: 7}, h, agreement.Encode(agreement.Message{Kind: agreement.Decided})}
+	return earlyNote{framework.Incarnation{Nonce: 7}, h, agreement.Encode(agreement.Message{Kind: agreement.Decided})}
 }
 
 func TestEarlyNotes_CommunicatorIsCreated_TakesItsNotes(t *testing.T) {

@@ -208,14 +208,14 @@ func printPairs(x *assembly.Explanation) {
 
 // PeerFailed implements assembly.Watcher. All collectives with the failed process as a member end, also those in which this process waits for
 // another member whose collective has ended for that reason.
-func (e *process) PeerFailed(peer framework.Life, reason string) {
+func (e *process) PeerFailed(peer framework.Incarnation, reason string) {
 	for _, c := range e.open() {
 		c.memberDied(peer, reason)
 	}
 }
 
 // ExchangeEnded implements assembly.Watcher. It ends waits in shared memory for a process that has closed its session.
-func (e *process) ExchangeEnded(peer framework.Life, why error) {
+func (e *process) ExchangeEnded(peer framework.Incarnation, why error) {
 	for _, c := range e.open() {
 		c.memberGone(peer, why)
 	}
@@ -224,7 +224,7 @@ func (e *process) ExchangeEnded(peer framework.Life, why error) {
 // isReportedDead reports whether the bootstrap has reported this process dead.
 func (e *process) isReportedDead() bool {
 	self := e.Env().Self
-	return slices.ContainsFunc(e.Failed(), func(d assembly.Failure) bool { return d.Life == self })
+	return slices.ContainsFunc(e.Failed(), func(d assembly.Failure) bool { return d.Incarnation == self })
 }
 
 // open returns the open communicators over this engine.
@@ -318,7 +318,7 @@ func (e *process) add(c *Comm) {
 		c.breakCollectives(before.Proc, before.Reason)
 	}
 	for _, d := range e.Failed() {
-		c.memberDied(d.Life, d.Reason)
+		c.memberDied(d.Incarnation, d.Reason)
 	}
 	for _, n := range notes {
 		e.sendNotes(c.receiveNote(n.from, n.header, n.message))

@@ -266,10 +266,10 @@ func TestOpenSession_Local_SendsNothing(t *testing.T) {
 // nobody is the receiver of a BTL without a protocol.
 type nobody struct{}
 
-func (nobody) Accept(framework.Life) btl.Inbound { return nil }
-func (nobody) Limits(framework.Life, int, int)   {}
-func (nobody) PathDown(framework.Life, error)    {}
-func (nobody) PeerGone(framework.Life, error)    {}
+func (nobody) Accept(framework.Incarnation) btl.Inbound { return nil }
+func (nobody) Limits(framework.Incarnation, int, int)   {}
+func (nobody) PathDown(framework.Incarnation, error)    {}
+func (nobody) PeerGone(framework.Incarnation, error)    {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }

@@ -143,7 +143,7 @@ func (c *Comm) isDisconnected(failed []int) bool {
 	}
 	var live []Proc
 	for rank, m := range c.group.members.all() {
-		if c.session.process.IsStream(c.spec.Members.Member(rank).Life) { // Its stack stays disconnected.
+		if c.session.process.IsStream(c.spec.Members.Member(rank).Incarnation) { // Its stack stays disconnected.
 			return false
 		}
 		if !hasRank(failed, rank) {

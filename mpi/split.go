@@ -33,7 +33,7 @@ func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
 // firstHere returns the lowest rank of c on this process's node.
 func (c *Comm) firstHere() int {
 	for rank := range c.size {
-		if c.session.process.IsOnNode(c.spec.Members.Member(rank).Life) {
+		if c.session.process.IsOnNode(c.spec.Members.Member(rank).Incarnation) {
 			return rank
 		}
 	}

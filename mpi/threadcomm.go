@@ -136,7 +136,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 	var members []pml.Member
 	for rank, n := range t.counts {
 		for endpoint := range n {
-			members = append(members, pml.Member{Life: c.spec.Members.Member(rank).Life, Endpoint: uint16(endpoint)})
+			members = append(members, pml.Member{Incarnation: c.spec.Members.Member(rank).Incarnation, Endpoint: uint16(endpoint)})
 		}
 	}
 	t.members = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}

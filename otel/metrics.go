@@ -107,16 +107,16 @@ func (c counts) sub(d counts) counts {
 // not call the engine.
 type waitTimes struct {
 	mu     sync.Mutex
-	byPeer map[framework.Life]time.Duration
+	byPeer map[framework.Incarnation]time.Duration
 }
 
-func (w *waitTimes) add(peer framework.Life, d time.Duration) {
+func (w *waitTimes) add(peer framework.Incarnation, d time.Duration) {
 	w.mu.Lock()
 	w.byPeer[peer] += d
 	w.mu.Unlock()
 }
 
-func (w *waitTimes) total(peer framework.Life) time.Duration {
+func (w *waitTimes) total(peer framework.Incarnation) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.byPeer[peer]
@@ -145,15 +145,15 @@ func (t *Telemetry) isClosed(s *mpi.Session) bool {
 
 // addPeers adds the counts of peers. A process served by two protocols is listed twice. The caller holds mu.
 func (t *Telemetry) addPeers(peers []mpi.PeerStats) {
-	current := map[framework.Life]counts{}
-	identities := map[framework.Life]series{}
+	current := map[framework.Incarnation]counts{}
+	identities := map[framework.Incarnation]series{}
 	for _, p := range peers {
-		current[p.Life] = current[p.Life].add(counts{
+		current[p.Incarnation] = current[p.Incarnation].add(counts{
 			sent: p.Sent, received: p.Received, sentBytes: p.SentBytes, receivedBytes: p.ReceivedBytes,
 			unexpected: p.Unexpected, dropped: p.Dropped, reconnects: p.Reconnects, resent: p.Resent,
 		})
-		if s := (series{p.Proc, p.Transport}); p.Transport != "" || identities[p.Life].transport == "" {
-			identities[p.Life] = s
+		if s := (series{p.Proc, p.Transport}); p.Transport != "" || identities[p.Incarnation].transport == "" {
+			identities[p.Incarnation] = s
 		}
 	}
 	for life, c := range current {

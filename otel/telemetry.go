@@ -50,7 +50,7 @@ type Telemetry struct {
 	sessions []*mpi.Session
 	self     mpi.Proc
 	totals   map[series]counts
-	previous map[framework.Life]counts // At the last update.
+	previous map[framework.Incarnation]counts // At the last update.
 
 	waits waitTimes
 	spans spanQueue
@@ -82,9 +82,9 @@ func New(opts ...Option) (*Telemetry, error) {
 	t := &Telemetry{
 		tracer:   o.tracers.Tracer(scope),
 		totals:   map[series]counts{},
-		previous: map[framework.Life]counts{},
+		previous: map[framework.Incarnation]counts{},
 	}
-	t.waits.byPeer = map[framework.Life]time.Duration{}
+	t.waits.byPeer = map[framework.Incarnation]time.Duration{}
 	meter := o.meters.Meter(scope)
 	if err := t.instruments.create(meter); err != nil {
 		return nil, err

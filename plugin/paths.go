@@ -18,7 +18,7 @@ import (
 type outbound struct {
 	s        *server
 	id       uint32
-	peer     framework.Life
+	peer     framework.Incarnation
 	ep       btl.Endpoint
 	isOpen   bool
 	isClosed bool     // The rank has closed the path
@@ -33,7 +33,7 @@ type outbound struct {
 type inbound struct {
 	s       *server
 	id      uint32
-	peer    framework.Life
+	peer    framework.Incarnation
 	refusal error // The rank has rejected a frame
 }
 
@@ -108,13 +108,13 @@ func (s *server) connect(path uint32, body []byte) error {
 		return err
 	}
 	s.env.Worlds.Index(t.Namespace)
-	life, err := t.Life(s.env.Worlds)
+	incarnation, err := t.Incarnation(s.env.Worlds)
 	if err != nil {
 		return err
 	}
-	p := &outbound{s: s, id: path, peer: life}
+	p := &outbound{s: s, id: path, peer: incarnation}
 	s.paths[path] = p
-	if p.ep, err = s.module.Connect(framework.Peer{Life: life, Proc: s.env.Worlds.Proc(life.ID), Blob: t.Blob}); err != nil {
+	if p.ep, err = s.module.Connect(framework.Peer{Incarnation: incarnation, Proc: s.env.Worlds.Proc(incarnation.ID), Blob: t.Blob}); err != nil {
 		p.end(fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
 	}
 	return nil
@@ -253,7 +253,7 @@ func (s *server) flush() (n int) {
 }
 
 // Accept implements btl.Receiver.
-func (s *server) Accept(peer framework.Life) btl.Inbound {
+func (s *server) Accept(peer framework.Incarnation) btl.Inbound {
 	s.latestInbound += 2
 	in := &inbound{s: s, id: s.latestInbound - 1, peer: peer}
 	s.accepted[in.id] = in
@@ -272,16 +272,16 @@ func (in *inbound) Frame(frame []byte) error {
 }
 
 // Limits implements btl.Receiver. The rank already applies the smaller of both limits.
-func (s *server) Limits(framework.Life, int, int) {}
+func (s *server) Limits(framework.Incarnation, int, int) {}
 
 // PathDown implements btl.Receiver.
-func (s *server) PathDown(peer framework.Life, err error) { s.endPathsTo(peer, err) }
+func (s *server) PathDown(peer framework.Incarnation, err error) { s.endPathsTo(peer, err) }
 
 // PeerGone implements btl.Receiver.
-func (s *server) PeerGone(peer framework.Life, err error) { s.endPathsTo(peer, err) }
+func (s *server) PeerGone(peer framework.Incarnation, err error) { s.endPathsTo(peer, err) }
 
 // endPathsTo ends all paths with a peer, because the transport does not identify one.
-func (s *server) endPathsTo(peer framework.Life, err error) {
+func (s *server) endPathsTo(peer framework.Incarnation, err error) {
 	for _, p := range s.paths {
 		if p.peer == peer {
 			p.end(err)

@@ -135,7 +135,7 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: proc, Size: int(start.Size), LocalRank: int(start.LocalRank), LocalSize: int(start.LocalSize), JobDir: start.Dir},
 			Worlds:   framework.NewWorlds(start.Namespace),
-			Self:     framework.Life{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
+			Self:     framework.Incarnation{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
 			Node:     start.Node,
 			Engine:   progress.New(progress.Options{Spin: spin(int(start.LocalSize))}),
 			Logger:   slog.New(slog.NewTextHandler(s.log, nil)),
@@ -174,10 +174,10 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 func (s *server) reaches() uint32 {
 	s.env.Engine.Lock()
 	defer s.env.Engine.Unlock()
-	self := s.module.Reach(framework.Peer{Life: s.env.Self, Proc: s.env.Identity.Proc, Blob: s.module.Blob()})
+	self := s.module.Reach(framework.Peer{Incarnation: s.env.Self, Proc: s.env.Identity.Proc, Blob: s.module.Blob()})
 	other := s.env.Identity.Proc
 	other.Rank++
-	others := s.module.Reach(framework.Peer{Life: framework.Life{ID: s.env.Worlds.ID(other), Nonce: s.env.Self.Nonce + 1}, Proc: other, Blob: s.module.Blob()})
+	others := s.module.Reach(framework.Peer{Incarnation: framework.Incarnation{ID: s.env.Worlds.ID(other), Nonce: s.env.Self.Nonce + 1}, Proc: other, Blob: s.module.Blob()})
 	var r uint32
 	if self == nil {
 		r = wire.ReachesSelf

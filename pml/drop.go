@@ -7,5 +7,5 @@ type PeerDropper interface {
 	// DropPeer frees the state of an incarnation that has failed or has closed its last session (PeerFailed, PeerGone).
 	// It returns false while a communicator has the process, or messages from it may arrive. Env.Droppable reports the
 	// end of this condition. After true, frames, cards and reports of the incarnation leave no state.
-	DropPeer(peer framework.Life) bool
+	DropPeer(peer framework.Incarnation) bool
 }

@@ -15,7 +15,7 @@ type TransferEstimates struct {
 	// Window is set if several messages were in progress at a time.
 	Window bool `json:"window"`
 	// BothWays is set if messages were in progress in the opposite direction.
-	BothWays bool        `json:"both_ways"`
+	BothWays bool               `json:"both_ways"`
 	Ways     []ProtocolEstimate `json:"ways"`
 	// Tries counts the probes of other protocols than the best, after the warm-up.
 	Tries uint64 `json:"tries"`

@@ -12,7 +12,7 @@ import (
 // Member is one rank of a communicator, which is an endpoint of a process. In a communicator of
 // whole processes, each has the endpoint 0.
 type Member struct {
-	framework.Life
+	framework.Incarnation
 	Endpoint uint16
 }
 
@@ -97,7 +97,7 @@ func (l *memberList) First(id framework.ProcID) int {
 // search returns the rank of the first member that is not below (id, endpoint), in the order of processes and endpoints, or -1.
 func (l *memberList) search(id framework.ProcID, endpoint uint16) int {
 	l.sort.Do(l.sortRanks)
-	from := Member{Life: framework.Life{ID: id}, Endpoint: endpoint}
+	from := Member{Incarnation: framework.Incarnation{ID: id}, Endpoint: endpoint}
 	i := sort.Search(len(l.list), func(i int) bool { return compareMembers(&l.list[l.sorted(i)], &from) >= 0 })
 	if i == len(l.list) {
 		return -1

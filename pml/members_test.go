@@ -13,8 +13,8 @@ import (
 func endpoints(processes, each int) (all []pml.Member) {
 	for p := range processes {
 		for endpoint := range each {
-			life := framework.Life{ID: framework.MakeProcID(0, uint32(p)), Nonce: uint64(p) + 1}
-			all = append(all, pml.Member{Life: life, Endpoint: uint16(endpoint)})
+			incarnation := framework.Incarnation{ID: framework.MakeProcID(0, uint32(p)), Nonce: uint64(p) + 1}
+			all = append(all, pml.Member{Incarnation: incarnation, Endpoint: uint16(endpoint)})
 		}
 	}
 	return all
@@ -35,8 +35,8 @@ func TestMembers_AnyOrder_RanksAreFound(t *testing.T) {
 				if got := members.Rank(m); got != rank {
 					t.Errorf("%+v has rank %d, not %d", m, got, rank)
 				}
-				if first := members.First(m.ID); first < 0 || list[first] != (pml.Member{Life: m.Life}) {
-					t.Errorf("the first rank of %v is %d", m.Life, first)
+				if first := members.First(m.ID); first < 0 || list[first] != (pml.Member{Incarnation: m.Incarnation}) {
+					t.Errorf("the first rank of %v is %d", m.Incarnation, first)
 				}
 				m.Nonce += 1000
 				if got := members.Rank(m); got != -1 {

@@ -53,10 +53,10 @@ type Env struct {
 	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerGone).
 	// GiveUp is called once for each incarnation, and once more after each Renew (Renewer), with the engine's lock held.
 	// It does not block. If it is nil, processes cannot be notified.
-	GiveUp func(peer framework.Life, why error)
+	GiveUp func(peer framework.Incarnation, why error)
 	// Droppable reports that a process has ended and is in no communicator (PeerDropper). It is called with the
 	// engine's lock held, possibly repeatedly, and does not block. It may be nil.
-	Droppable func(peer framework.Life)
+	Droppable func(peer framework.Incarnation)
 	// LateRoutes is set if Route will be called at the end, for peers that may have left by then. It then describes
 	// their former paths.
 	LateRoutes bool
@@ -70,11 +70,11 @@ type Env struct {
 type Cards interface {
 	// Card returns the card of an incarnation. If it returns false, the card has not come, or that of a later incarnation
 	// has come. Module.Learn brings the card if it comes later, and later cards of the process.
-	Card(peer framework.Life) (framework.Card, bool)
+	Card(peer framework.Incarnation) (framework.Card, bool)
 	// Find returns the incarnation with a nonce. If it returns false, Module.Learn brings the card if it comes later.
-	Find(nonce uint64) (framework.Life, bool)
+	Find(nonce uint64) (framework.Incarnation, bool)
 	// Node returns the node of an incarnation as its card names it, empty if it is not known.
-	Node(peer framework.Life) string
+	Node(peer framework.Incarnation) string
 }
 
 // Event passes an event to Hooks, if there are any.
@@ -113,7 +113,7 @@ type Module interface {
 	// incarnation, whose transport may have been restarted. A card of another incarnation means that the process was
 	// replaced, or has closed its last session and opened one again. That is another peer, and operations with the
 	// earlier incarnation end. An invalid card is an error.
-	Learn(peer framework.Life, card framework.Card) error
+	Learn(peer framework.Incarnation, card framework.Card) error
 
 	// AddComm adds a communicator. The card of every member other than this process has come (Learn, Env.Cards). Early
 	// arrivals for it are delivered.
@@ -121,12 +121,12 @@ type Module interface {
 
 	// PeerFailed reports the failure of a process. Pending and later operations with this incarnation end with
 	// ErrProcFailed, even if its card comes only afterwards. Receives from any source continue (Comm.Suspend).
-	PeerFailed(peer framework.Life, reason string)
+	PeerFailed(peer framework.Incarnation, reason string)
 
 	// PeerGone reports that an incarnation that has not failed exchanges no more messages with this process. how wraps
 	// framework.ErrPeerClosed if it has closed its last session, and framework.ErrGivenUp if the two are disconnected.
 	// Messages that it had sent before are received first. The report may come late, and more than once.
-	PeerGone(peer framework.Life, how error)
+	PeerGone(peer framework.Incarnation, how error)
 
 	// Refuse reports that the creation of communicators with ids in the span has failed at an endpoint of this process,
 	// which will not be a member. Messages for them are dropped, and members that wait for the endpoint are notified.
@@ -140,7 +140,7 @@ type Module interface {
 	Inquire(by framework.ProcID)
 
 	// Route describes the path of messages to a process, also if none was sent.
-	Route(peer framework.Life) Route
+	Route(peer framework.Incarnation) Route
 
 	// Stats returns the statistics of all processes that messages were exchanged with.
 	Stats() []PeerStats
@@ -386,7 +386,7 @@ type Route struct {
 
 // PeerStats has the statistics of one process since its card was taken.
 type PeerStats struct {
-	Peer      framework.Life
+	Peer      framework.Incarnation
 	Transport string
 	// Sent and Received count messages, and SentBytes and RecvBytes their payload.
 	Sent, Received       uint64
@@ -473,7 +473,7 @@ const (
 // Event is an event for hooks. Fields that do not apply are zero.
 type Event struct {
 	Kind  EventKind
-	Peer  framework.Life
+	Peer  framework.Incarnation
 	Comm  cid.Extended
 	Tag   int
 	Bytes int64

@@ -7,9 +7,9 @@ import "github.com/ferrympi/ferry/framework"
 type Renewer interface {
 	// Over returns the incarnations of other processes that have not failed, and exchange no more messages with this one.
 	// Some may have closed their session.
-	Over() []framework.Life
+	Over() []framework.Incarnation
 	// Renew ends all pending operations with an incarnation of another process, and removes its paths. The caller then
 	// passes its newest card to Learn, after both ends have been renewed. The other process's first frames may come before
 	// that. A failed incarnation stays failed. GiveUp is not called.
-	Renew(peer framework.Life)
+	Renew(peer framework.Incarnation)
 }

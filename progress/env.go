@@ -11,7 +11,7 @@ import (
 type Env struct {
 	Identity bootstrap.Identity
 	Worlds   *framework.Worlds
-	Self     framework.Life // Incarnation of this process. Peers identify its memory and sockets by the nonce.
+	Self     framework.Incarnation // Incarnation of this process. Peers identify its memory and sockets by the nonce.
 	// Node is the id of the node, empty if unknown. Processes on one node have the same shared memory. Cards have the id of other processes
 	// (framework.Card.OnNode).
 	Node   string

@@ -11,7 +11,7 @@ func greeter(namespace string, rank uint32, nonce uint64) Env {
 	return Env{
 		Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace, Rank: rank}},
 		Worlds:   framework.NewWorlds(namespace),
-		Self:     framework.Life{ID: framework.MakeProcID(0, rank), Nonce: nonce},
+		Self:     framework.Incarnation{ID: framework.MakeProcID(0, rank), Nonce: nonce},
 	}
 }
 
@@ -21,7 +21,7 @@ func FuzzGreeted(f *testing.F) {
 	if who, err := me.Greeted(peer.Greet(me.Self)); err != nil || who != peer.Self {
 		f.Fatalf("a peer's greeting: %v, %v", who, err)
 	}
-	f.Add(peer.Greet(framework.Life{Nonce: 78}))
+	f.Add(peer.Greet(framework.Incarnation{Nonce: 78}))
 	f.Add(greeter("another job", 2, 88).Greet(me.Self))
 	f.Add(greeter("job", 2, 0).Greet(me.Self))
 	f.Add([]byte(nil))

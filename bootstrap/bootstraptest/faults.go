@@ -127,16 +127,16 @@ func (j *job) deathEndsWaits() {
 func (j *job) deathIsAnEvent() {
 	j.needKill()
 	dead := j.group(2)[0]
-	const life = 77
-	optional[bootstrap.EventSource](j, 2).BeginIncarnation(life - 1)
-	optional[bootstrap.EventSource](j, 2).BeginIncarnation(life)
+	const incarnation = 77
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(incarnation - 1)
+	optional[bootstrap.EventSource](j, 2).BeginIncarnation(incarnation)
 	j.fenceAll("begun")
 	// A launcher may report the death before members add the incarnation.
 	expect := func(ch <-chan bootstrap.Event) {
 		for named := false; !named; {
 			select {
 			case e := <-ch:
-				if named = e.Nonce == life; e.Kind != bootstrap.ProcFailed || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
+				if named = e.Nonce == incarnation; e.Kind != bootstrap.ProcFailed || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
 					j.Fatalf("event %+v, want the death of the last incarnation of %s with a reason", e, dead)
 				}
 			case <-j.Context().Done():

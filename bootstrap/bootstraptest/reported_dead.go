@@ -21,9 +21,9 @@ func (j *job) liveProcessReportedDead() {
 	if j.ReportDead == nil {
 		j.Skipf("the kit can't report a process of this implementation dead")
 	}
-	const victim, life = 3, 77
+	const victim, incarnation = 3, 77
 	dead, c := j.group(victim)[0], j.Clients[victim]
-	optional[bootstrap.EventSource](j, victim).BeginIncarnation(life)
+	optional[bootstrap.EventSource](j, victim).BeginIncarnation(incarnation)
 	optional[bootstrap.EventSource](j, 0).BeginIncarnation(5)
 	j.fenceAll("begun")
 	own, first, last := j.collectEvents(victim), j.collectEvents(0), j.collectEvents(2)
@@ -33,7 +33,7 @@ func (j *job) liveProcessReportedDead() {
 	})
 	reason, err := j.ReportDead(victim)
 	j.Check(err)
-	died := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: dead, Nonce: life, Reason: reason}
+	died := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: dead, Nonce: incarnation, Reason: reason}
 	j.checkNextOf(own, died)
 	waiting()
 	j.checkNextOf(first, died)

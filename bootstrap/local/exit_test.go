@@ -44,10 +44,10 @@ func next(t *testing.T, ch <-chan bootstrap.Event) bootstrap.Event {
 func TestExit_WithFailure_IsReported(t *testing.T) {
 	const came, closed = 1, 2 // Bits of the history of the process: a hello, and a goodbye too.
 	for _, c := range []struct {
-		what   string
-		life   int
-		exit   string // Reason from the launcher, "-" for no ProcExited.
-		reason string // Reason in the event, empty for no event.
+		what        string
+		incarnation int
+		exit        string // Reason from the launcher, "-" for no ProcExited.
+		reason      string // Reason in the event, empty for no event.
 	}{
 		{"killed at work", came, "signal: killed", "signal: killed"},
 		{"exit status 3 at work", came, "exit status 3", "exit status 3"},
@@ -64,10 +64,10 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 			events := listen(t, watch)
 			victim := framework.Proc{Namespace: j.srv.Namespace(), Rank: 1}
 			var v bootstrap.Client
-			if c.life >= came {
+			if c.incarnation >= came {
 				v = j.open(t, 1)
 			}
-			if c.life == closed {
+			if c.incarnation == closed {
 				if err := v.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -77,7 +77,7 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 			if c.exit != "-" {
 				j.srv.ProcExited(1, c.exit)
 			}
-			if c.life == came {
+			if c.incarnation == came {
 				v.(*client).conn.Close()
 			}
 			err := watch.Fence(t.Context(), []framework.Proc{watch.Identity().Proc, victim}, "t")
@@ -111,7 +111,7 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 		t.Fatal("no EventSource")
 	}
 	src.BeginIncarnation(7)
-	if _, parted := j.srv.DepartedAt(1); parted {
+	if _, parted := j.srv.WithdrawnAt(1); parted {
 		t.Error("it has parted before it has closed")
 	}
 	if err := v.Close(); err != nil {
@@ -123,7 +123,7 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	if e := next(t, events); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}
-	if _, parted := j.srv.DepartedAt(1); !parted {
+	if _, parted := j.srv.WithdrawnAt(1); !parted {
 		t.Error("the server does not know when it has parted")
 	}
 	time.Sleep(400 * time.Millisecond) // Longer than ProcLeft waits for the end of the process.
@@ -244,7 +244,7 @@ func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 		if e := next(t, events); e.Kind != bootstrap.CommBroken {
 			t.Fatalf("event %+v, want Broken", e)
 		}
-		if _, parted := j.srv.DepartedAt(1); !parted {
+		if _, parted := j.srv.WithdrawnAt(1); !parted {
 			t.Errorf("%s: the departure from a communicator is not recorded", name)
 		}
 		if err := rejoin(); err != nil {
@@ -253,7 +253,7 @@ func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
 		if _, err := c.Psets(t.Context()); err != nil { // The server has read all earlier messages.
 			t.Fatal(err)
 		}
-		if _, parted := j.srv.DepartedAt(1); parted {
+		if _, parted := j.srv.WithdrawnAt(1); parted {
 			t.Errorf("%s: the departure is still recorded", name)
 		}
 	}

@@ -47,7 +47,7 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	}
 	group := wire.EncodeBody(wire.Runs{{Namespace: p.Namespace, First: 1, Count: 1}})
 	join := wire.Message{Kind: wire.Fence, ID: 1, Body: wire.EncodeBody(wire.JoinBody{Tag: "t", Group: group})}
-	if _, err := dead.Write(frames(t, join)); err != nil { // The reply follows the Life.
+	if _, err := dead.Write(frames(t, join)); err != nil { // The reply follows the Incarnation.
 		t.Fatal(err)
 	}
 	if m, err := r.Next(); err != nil || m.Kind != wire.Reply {

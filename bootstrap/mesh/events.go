@@ -178,8 +178,8 @@ func (c *client) reportFailed(ev wire.EventBody, from *link) {
 		return
 	}
 	// The launcher may not know the incarnation. Processes that were connected add it.
-	if life := c.peerOf(ev.Rank).incarnation; ev.Nonce == 0 && life != 0 {
-		ev.Nonce, from = life, nil
+	if incarnation := c.peerOf(ev.Rank).incarnation; ev.Nonce == 0 && incarnation != 0 {
+		ev.Nonce, from = incarnation, nil
 	}
 	if before, known := c.failures[ev.Rank]; known && (before.Nonce != 0 || ev.Nonce == 0) {
 		return
@@ -211,7 +211,7 @@ func (c *client) endPeer(p *peer) {
 	c.scheduleUpkeep()
 }
 
-// setIncarnation records the incarnation of a Life message. A second connection may deliver it
+// setIncarnation records the incarnation of a Incarnation message. A second connection may deliver it
 // after that incarnation has ended.
 func (c *client) setIncarnation(rank uint32, nonce uint64) {
 	c.mu.Lock()

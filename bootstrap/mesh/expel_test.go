@@ -25,7 +25,7 @@ func TestReportedDead_ProcessContinues_IsDiscarded(t *testing.T) {
 		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Nonce: 7, Reason: "test"}) {
 			t.Errorf("event %+v, want the death", e)
 		}
-		for { // After the Life of the other end.
+		for { // After the Incarnation of the other end.
 			m, err := r.Next()
 			if err != nil {
 				t.Fatalf("the connection ends without the event: %v", err)

@@ -50,7 +50,7 @@ func (c *Component) Unwrap() any { return c.Component }
 func (c *Component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	m := &module{
 		up: env.Upcall, engine: env.Engine, dice: c.plan.Open(env.Identity.Proc.Rank, &c.Count),
-		paths: map[framework.Life]*inbound{},
+		paths: map[framework.Incarnation]*inbound{},
 	}
 	env.Upcall = (*receiver)(m)
 	var err error
@@ -66,8 +66,8 @@ type module struct {
 	up     btl.Receiver
 	engine *progress.Engine
 	dice   faults.Dice
-	paths  map[framework.Life]*inbound // The latest path from each peer.
-	late   []*inbound                  // Paths with delayed frames.
+	paths  map[framework.Incarnation]*inbound // The latest path from each peer.
+	late   []*inbound                         // Paths with delayed frames.
 	frames int
 }
 
@@ -103,7 +103,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 }
 
 // PeerSource implements btl.PeerPoller if the wrapped module does.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	inner, ok := framework.As[btl.PeerPoller](m.Module)
 	if !ok {
 		return nil
@@ -119,7 +119,7 @@ func (m *module) PeerSource(peer framework.Life) progress.Source {
 type source struct {
 	inner progress.Source
 	m     *module
-	peer  framework.Life
+	peer  framework.Incarnation
 }
 
 func (s *source) Poll() int {

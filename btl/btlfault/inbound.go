@@ -15,7 +15,7 @@ type receiver module
 func (r *receiver) Unwrap() any { return r.up }
 
 // Accept implements btl.Receiver.
-func (r *receiver) Accept(peer framework.Life) btl.Inbound {
+func (r *receiver) Accept(peer framework.Incarnation) btl.Inbound {
 	m := (*module)(r)
 	if old := m.paths[peer]; old != nil {
 		old.flush() // Precedes the frames of the new path.
@@ -26,14 +26,14 @@ func (r *receiver) Accept(peer framework.Life) btl.Inbound {
 }
 
 // PathDown implements btl.Receiver.
-func (r *receiver) PathDown(peer framework.Life, err error) {
+func (r *receiver) PathDown(peer framework.Incarnation, err error) {
 	if errors.Is(err, btl.ErrNeverOpened) || r.endPath(peer, err) {
 		r.up.PathDown(peer, err)
 	}
 }
 
 // PeerGone implements btl.Receiver.
-func (r *receiver) PeerGone(peer framework.Life, err error) {
+func (r *receiver) PeerGone(peer framework.Incarnation, err error) {
 	if r.endPath(peer, err) {
 		r.up.PeerGone(peer, err)
 	}
@@ -41,7 +41,7 @@ func (r *receiver) PeerGone(peer framework.Life, err error) {
 
 // endPath delivers the delayed frames of an ending path and reports whether its end is not yet
 // reported.
-func (r *receiver) endPath(peer framework.Life, err error) bool {
+func (r *receiver) endPath(peer framework.Incarnation, err error) bool {
 	p := r.paths[peer]
 	if p == nil {
 		return true
@@ -55,14 +55,14 @@ func (r *receiver) endPath(peer framework.Life, err error) bool {
 }
 
 // Limits implements btl.Receiver.
-func (r *receiver) Limits(peer framework.Life, eager, frame int) {
+func (r *receiver) Limits(peer framework.Incarnation, eager, frame int) {
 	(*module)(r).up.Limits(peer, eager, frame)
 }
 
 // inbound receives the frames of one path.
 type inbound struct {
 	m    *module
-	peer framework.Life
+	peer framework.Incarnation
 	up   btl.Inbound
 
 	delayed   [][]byte // Delayed frames and their successors.

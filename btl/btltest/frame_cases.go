@@ -205,7 +205,7 @@ func (w *world) nothingBeforeCommit() {
 }
 
 // peerSource returns the receiver's source that polls only this path.
-func (p *path) peerSource(peer framework.Life) (source progress.Source) {
+func (p *path) peerSource(peer framework.Incarnation) (source progress.Source) {
 	poller := ability[btl.PeerPoller](p.world, p.to.module)
 	p.to.locked(func() { source = poller.PeerSource(peer) })
 	return source
@@ -213,10 +213,10 @@ func (p *path) peerSource(peer framework.Life) (source progress.Source) {
 
 func (w *world) peerSource() {
 	p := w.path()
-	if p.peerSource(framework.Life{ID: framework.MakeProcID(0, 77), Nonce: 1}) != nil {
+	if p.peerSource(framework.Incarnation{ID: framework.MakeProcID(0, 77), Nonce: 1}) != nil {
 		w.Fatalf("PeerSource of an unconnected process is not nil")
 	}
-	source := p.peerSource(p.from.peer.Life)
+	source := p.peerSource(p.from.peer.Incarnation)
 	if source == nil {
 		w.Fatalf("PeerSource is nil after a frame of that peer")
 	}
@@ -240,7 +240,7 @@ func (w *world) peerSource() {
 func (w *world) peekFrames() {
 	const rounds, patient = 400, 64
 	p := w.path()
-	peeker := ability[btl.Peeker](w, p.peerSource(p.from.peer.Life))
+	peeker := ability[btl.Peeker](w, p.peerSource(p.from.peer.Incarnation))
 	none := func(what string) {
 		p.to.locked(func() {
 			if b := peeker.Peek(3); b != nil {

@@ -92,7 +92,7 @@ func (w *world) gatherEnds() {
 	p = a.greet(c)
 	p.fillPath(5000, lend)
 	w.Check(c.close())
-	a.awaitLoss(c.peer.Life, func() { lend(pattern(1, min(400, p.frameLimit()))) })
+	a.awaitLoss(c.peer.Incarnation, func() { lend(pattern(1, min(400, p.frameLimit()))) })
 }
 
 // placements has the destinations of a path's payloads, with guards around them.
@@ -152,7 +152,7 @@ func (s *placements) recordPlaced(header []byte, size int) error {
 	if !bytes.Equal(g[:len(guard)], guard) || !bytes.Equal(g[end:], guard) {
 		return errors.New("memory beside the destination was modified")
 	}
-	s.to.received = append(s.to.received, receivedFrame{s.from.peer.Life, append(bytes.Clone(header), g[len(guard):end]...)})
+	s.to.received = append(s.to.received, receivedFrame{s.from.peer.Incarnation, append(bytes.Clone(header), g[len(guard):end]...)})
 	s.guarded = nil
 	return nil
 }

@@ -97,7 +97,7 @@ func (ignoreCompletion) LocallyComplete() {}
 // stubbornReceiver continues to place a payload after the end of the receive.
 type stubbornReceiver struct{ btl.Receiver }
 
-func (r stubbornReceiver) Accept(peer framework.Life) btl.Inbound {
+func (r stubbornReceiver) Accept(peer framework.Incarnation) btl.Inbound {
 	return &stubbornInbound{Inbound: r.Receiver.Accept(peer)}
 }
 
@@ -144,7 +144,7 @@ func (e *growingEndpoint) Commit(n int) {
 // downTwice reports the end of a path twice.
 type downTwice struct{ btl.Receiver }
 
-func (r downTwice) PathDown(p framework.Life, err error) {
+func (r downTwice) PathDown(p framework.Incarnation, err error) {
 	r.Receiver.PathDown(p, err)
 	r.Receiver.PathDown(p, err)
 }
@@ -152,7 +152,7 @@ func (r downTwice) PathDown(p framework.Life, err error) {
 // placeless receives payloads as frames only.
 type placeless struct{ btl.Receiver }
 
-func (r placeless) Accept(peer framework.Life) btl.Inbound {
+func (r placeless) Accept(peer framework.Incarnation) btl.Inbound {
 	return struct{ btl.Inbound }{r.Receiver.Accept(peer)}
 }
 

@@ -117,7 +117,7 @@ func (m *memoryModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{from: m, to: far, peer: peer.Life}
+	w := &wire{from: m, to: far, peer: peer.Incarnation}
 	far.requested = append(far.requested, w)
 	m.outboundWires = append(m.outboundWires, w)
 	far.env.Bell().Ring()
@@ -125,7 +125,7 @@ func (m *memoryModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 }
 
 // Forget implements btl.Forgetter.
-func (m *memoryModule) Forget(peer framework.Life) {
+func (m *memoryModule) Forget(peer framework.Incarnation) {
 	m.network.mu.Lock()
 	for _, w := range m.inboundWires {
 		if w.sender == peer {
@@ -179,7 +179,7 @@ func (m *memoryModule) Poll() (n int) {
 // acceptOrRefuse accepts or refuses a path from a peer.
 func (m *memoryModule) acceptOrRefuse(w *wire) {
 	from := w.from.env
-	w.sender = framework.Life{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
+	w.sender = framework.Incarnation{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
 	var refused error
 	if refuse := m.network.options.Refuse; refuse != nil {
 		refused = refuse(from.Identity.Proc, m.env.Identity.Proc)
@@ -219,7 +219,7 @@ func (m *memoryModule) reportEnd(w *wire) int {
 }
 
 // PeerSource implements btl.PeerPoller.
-func (m *memoryModule) PeerSource(peer framework.Life) progress.Source {
+func (m *memoryModule) PeerSource(peer framework.Incarnation) progress.Source {
 	for _, w := range slices.Backward(m.inboundWires) {
 		if w.sender == peer {
 			return w

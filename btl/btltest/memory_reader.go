@@ -75,7 +75,7 @@ func (m memoryReader) Expose(buf []byte, _ bool) (r btl.Remote, ok bool) {
 }
 
 // describedBytes returns n bytes at an offset of a peer's description. The network's mu is held.
-func (m memoryReader) describedBytes(peer framework.Life, r btl.Remote, offset, n int64) ([]byte, error) {
+func (m memoryReader) describedBytes(peer framework.Incarnation, r btl.Remote, offset, n int64) ([]byte, error) {
 	mem := m.network.regions[binary.LittleEndian.Uint64(r[0:])]
 	start, length := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[16:])
 	size := uint64(len(mem.bytes))
@@ -90,7 +90,7 @@ func (m memoryReader) describedBytes(peer framework.Life, r btl.Remote, offset, 
 }
 
 // CanRead implements btl.RemoteReader.
-func (m memoryReader) CanRead(peer framework.Life, r btl.Remote, size int64) error {
+func (m memoryReader) CanRead(peer framework.Incarnation, r btl.Remote, size int64) error {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
 	_, err := m.describedBytes(peer, r, 0, size)
@@ -98,7 +98,7 @@ func (m memoryReader) CanRead(peer framework.Life, r btl.Remote, size int64) err
 }
 
 // Read implements btl.RemoteReader.
-func (m memoryReader) Read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
+func (m memoryReader) Read(peer framework.Incarnation, r btl.Remote, offset int64, dst []byte) (int, error) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
 	src, err := m.describedBytes(peer, r, offset, int64(len(dst)))
@@ -106,6 +106,6 @@ func (m memoryReader) Read(peer framework.Life, r btl.Remote, offset int64, dst 
 }
 
 // Notes implements btl.RemoteReader.
-func (m memoryReader) Notes(framework.Life) []string {
+func (m memoryReader) Notes(framework.Incarnation) []string {
 	return []string{"one copy from allocated memory: on"}
 }

@@ -12,8 +12,8 @@ import (
 // receiver's source.
 type wire struct {
 	from, to *memoryModule
-	peer     framework.Life // The receiver, as the sender identifies it.
-	sender   framework.Life // The sender, as the receiver identifies it.
+	peer     framework.Incarnation // The receiver, as the sender identifies it.
+	sender   framework.Incarnation // The sender, as the receiver identifies it.
 
 	// The following fields are guarded by the network's lock.
 	state wireState

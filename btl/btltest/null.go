@@ -46,7 +46,7 @@ func (m *nullModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	p := &nullPath{module: m, peer: peer.Life}
+	p := &nullPath{module: m, peer: peer.Incarnation}
 	m.paths = append(m.paths, p)
 	return p, nil
 }
@@ -79,7 +79,7 @@ func (m *nullModule) Close() error { return nil }
 // nullPath is a path of the process to itself.
 type nullPath struct {
 	module   *nullModule
-	peer     framework.Life
+	peer     framework.Incarnation
 	receiver btl.Inbound
 	frames   [nullFrames][]byte
 	// Sequence numbers of the oldest pending frame and of the next one.

@@ -34,7 +34,7 @@ func (n *node) connect(to *node) *path {
 	p := &path{world: n.world, from: n, to: to}
 	var err error
 	n.locked(func() {
-		n.paths[to.peer.Life] = p
+		n.paths[to.peer.Incarnation] = p
 		p.Endpoint, err = n.module.Connect(to.peer)
 	})
 	if err != nil {

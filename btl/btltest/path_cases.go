@@ -36,8 +36,8 @@ func (w *world) checkErrorText(what string, err error) {
 func (w *world) unreachable() {
 	a, b := w.senderAndReceiver()
 	unknown := framework.Peer{
-		Life: framework.Life{ID: framework.MakeProcID(0, 99), Nonce: 1},
-		Proc: framework.Proc{Namespace: w.job.Namespace, Rank: 99},
+		Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, 99), Nonce: 1},
+		Proc:        framework.Proc{Namespace: w.job.Namespace, Rank: 99},
 	}
 	peers := []framework.Peer{unknown}
 	for _, blob := range []string{"", "x", ".", "..", "/", "../../etc/passwd", "\x00", strings.Repeat("a", 300), strings.Repeat("\xff", 4096)} {
@@ -69,7 +69,7 @@ func (n *node) checkRefused(p framework.Peer) {
 		n.world.checkErrorText("Connect", connect)
 		return
 	}
-	n.awaitLoss(p.Life, noTry)
+	n.awaitLoss(p.Incarnation, noTry)
 	n.locked(ep.Close)
 }
 
@@ -79,7 +79,7 @@ var errRefused = errors.New("malformed frame")
 func (w *world) refusedFrame() {
 	a, b := w.senderAndReceiver()
 	p, seen := a.connect(b), 0
-	b.onFrame = func(framework.Life, []byte) error {
+	b.onFrame = func(framework.Incarnation, []byte) error {
 		if seen++; seen == 3 {
 			return errRefused
 		}
@@ -92,7 +92,7 @@ func (w *world) refusedFrame() {
 	for range 100 {
 		w.pollAll()
 	}
-	w.Is("the receiver's loss", b.awaitLoss(a.peer.Life, noTry), errRefused)
+	w.Is("the receiver's loss", b.awaitLoss(a.peer.Incarnation, noTry), errRefused)
 	if seen != 3 {
 		w.Fatalf("%d frames were delivered, want 3: a frame followed the refused one", seen)
 	}
@@ -100,7 +100,7 @@ func (w *world) refusedFrame() {
 		return
 	}
 	// The sender must not wait for cells of a path without a reader.
-	if err := a.awaitLoss(b.peer.Life, func() { p.trySend(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
+	if err := a.awaitLoss(b.peer.Incarnation, func() { p.trySend(pattern(1, 200)) }); errors.Is(err, framework.ErrPeerClosed) {
 		w.Fatalf("a live peer is reported to have closed: %w", err)
 	}
 	p.close() // It must be harmless after PathDown.
@@ -175,13 +175,13 @@ func (w *world) reconnect() {
 // first incarnation do not affect the second one.
 func (w *world) restart() {
 	a, b := w.twoProcesses()
-	for life := range 5 {
+	for incarnation := range 5 {
 		c := w.open(b.rank, progress.Options{})
 		to, from := a.connect(c), c.connect(a)
-		to.send(pattern(life, 70))
-		from.send(pattern(life+1, 90))
-		to.awaitFrames(pattern(life, 70))
-		from.awaitFrames(pattern(life+1, 90))
+		to.send(pattern(incarnation, 70))
+		from.send(pattern(incarnation+1, 90))
+		to.awaitFrames(pattern(incarnation, 70))
+		from.awaitFrames(pattern(incarnation+1, 90))
 		to.close()
 		w.Check(c.close())
 	}
@@ -197,8 +197,8 @@ func (w *world) reconnectAfterRenew() {
 		from.carry(pattern(round+1, 90))
 		to.close()
 		from.close()
-		a.locked(func() { ofA.Renew(b.peer.Life) })
-		b.locked(func() { ofB.Renew(a.peer.Life) })
+		a.locked(func() { ofA.Renew(b.peer.Incarnation) })
+		b.locked(func() { ofB.Renew(a.peer.Incarnation) })
 	}
 	for range 100 {
 		w.pollAll()

@@ -61,7 +61,7 @@ func (r *remote) allocate(k, n int) []byte {
 
 // canRead calls CanRead with the lock held.
 func (r *remote) canRead(d btl.Remote, size int) (err error) {
-	r.reader.locked(func() { err = r.reads.CanRead(r.peer.peer.Life, d, int64(size)) })
+	r.reader.locked(func() { err = r.reads.CanRead(r.peer.peer.Incarnation, d, int64(size)) })
 	return err
 }
 
@@ -99,11 +99,11 @@ func (r *remote) checkRead(d btl.Remote, buf []byte, offset, n int) {
 }
 
 func (r *remote) read(d btl.Remote, offset int64, dst []byte) (n int, err error) {
-	r.reader.locked(func() { n, err = r.reads.Read(r.peer.peer.Life, d, offset, dst) })
+	r.reader.locked(func() { n, err = r.reads.Read(r.peer.peer.Incarnation, d, offset, dst) })
 	return n, err
 }
 
-func (r *remote) notes(of framework.Life) (notes []string) {
+func (r *remote) notes(of framework.Incarnation) (notes []string) {
 	r.reader.locked(func() { notes = r.reads.Notes(of) })
 	return notes
 }
@@ -137,7 +137,7 @@ func (w *world) readCopies() {
 		}
 	})
 	if ways == 0 {
-		w.Skipf("no copy method is enabled: %s", strings.Join(r.notes(r.peer.peer.Life), "; "))
+		w.Skipf("no copy method is enabled: %s", strings.Join(r.notes(r.peer.peer.Incarnation), "; "))
 	}
 }
 
@@ -194,7 +194,7 @@ func (w *world) readGarbage() {
 		before := read()
 		harmless = func() {
 			if after := read(); after < before {
-				w.Fatalf("invalid descriptions of one peer disabled reads from another one: %q", other.notes(other.peer.peer.Life))
+				w.Fatalf("invalid descriptions of one peer disabled reads from another one: %q", other.notes(other.peer.peer.Incarnation))
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func (w *world) freeTwice() {
 
 func (w *world) notesSay() {
 	r := w.remote()
-	for _, peer := range []framework.Life{r.peer.peer.Life, {ID: framework.MakeProcID(0, 77), Nonce: 1}} {
+	for _, peer := range []framework.Incarnation{r.peer.peer.Incarnation, {ID: framework.MakeProcID(0, 77), Nonce: 1}} {
 		notes := r.notes(peer)
 		if len(notes) == 0 {
 			w.Fatalf("Notes of %v returned nothing", peer)

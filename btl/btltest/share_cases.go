@@ -24,17 +24,17 @@ func (w *world) copier() *copier {
 }
 
 func (c *copier) canWrite() (err error) {
-	c.peer.locked(func() { err = c.writer.CanWrite(c.reader.peer.Life) })
+	c.peer.locked(func() { err = c.writer.CanWrite(c.reader.peer.Incarnation) })
 	return err
 }
 
 func (c *copier) share(buf []byte) (s btl.Share) {
-	c.reader.locked(func() { s = c.sharer.Share(c.peer.peer.Life, buf) })
+	c.reader.locked(func() { s = c.sharer.Share(c.peer.peer.Incarnation, buf) })
 	return s
 }
 
 func (c *copier) write(r btl.Remote, src []byte) (more bool, err error) {
-	c.peer.locked(func() { more, err = c.writer.Write(c.reader.peer.Life, r, src) })
+	c.peer.locked(func() { more, err = c.writer.Write(c.reader.peer.Incarnation, r, src) })
 	return more, err
 }
 

@@ -153,7 +153,7 @@ func (w *world) closeWakes() {
 		}
 		w.Check(c.close())
 		slept()
-		a.awaitLoss(c.peer.Life, noTry)
+		a.awaitLoss(c.peer.Incarnation, noTry)
 		p.close() // It must be harmless after PeerGone.
 		w.Check(a.close())
 	}
@@ -166,8 +166,8 @@ func (w *world) manyPeers() {
 	const frames = 300
 	frame := func(from, to, k int) []byte { return pattern(k, 1+(from*31+to*17+k*53)%min(3000, limit)) }
 	w.Each(len(all), func(rank int) {
-		n, came, next := all[rank], 0, map[framework.Life]int{} // frames so far, by sender
-		n.onFrame = func(from framework.Life, got []byte) error {
+		n, came, next := all[rank], 0, map[framework.Incarnation]int{} // frames so far, by sender
+		n.onFrame = func(from framework.Incarnation, got []byte) error {
 			k := next[from]
 			next[from]++
 			came++

@@ -35,11 +35,11 @@ type node struct {
 	isClosed bool
 
 	// Latest path to each process.
-	paths    map[framework.Life]*path
+	paths    map[framework.Incarnation]*path
 	received []receivedFrame
 	losses   []loss
 	// onFrame, if set, receives frames instead of got.
-	onFrame func(from framework.Life, frame []byte) error
+	onFrame func(from framework.Incarnation, frame []byte) error
 	// place, if set, returns the destinations of payloads. placed is called when they are complete.
 	place  func(header []byte, size int) []byte
 	placed func(header []byte, size int) error
@@ -48,13 +48,13 @@ type node struct {
 }
 
 type receivedFrame struct {
-	from  framework.Life
+	from  framework.Incarnation
 	frame []byte
 }
 
 // loss is the end of a path or of a peer.
 type loss struct {
-	peer       framework.Life
+	peer       framework.Incarnation
 	err        error
 	isPeerGone bool
 }
@@ -79,7 +79,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 // engine, because the case polls.
 func (w *world) open(rank int, opt progress.Options) *node {
 	env, c := w.job.Begin(rank, opt), w.subject.Component
-	n := &node{world: w, rank: rank, engine: env.Engine, paths: map[framework.Life]*path{}}
+	n := &node{world: w, rank: rank, engine: env.Engine, paths: map[framework.Incarnation]*path{}}
 	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
 			w.subject.Params(rank, params)
@@ -93,7 +93,7 @@ func (w *world) open(rank int, opt progress.Options) *node {
 		n.engine.Close()
 		w.Fatalf("open rank %d: %w", rank, err)
 	}
-	n.peer = framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: n.module.Blob()}
+	n.peer = framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: n.module.Blob()}
 	w.nodes = append(w.nodes, n)
 	return n
 }
@@ -178,21 +178,21 @@ func (w *world) path() *path {
 }
 
 // Accept implements btl.Receiver.
-func (n *node) Accept(peer framework.Life) btl.Inbound { return &inbound{node: n, from: peer} }
+func (n *node) Accept(peer framework.Incarnation) btl.Inbound { return &inbound{node: n, from: peer} }
 
 // Limits implements btl.Receiver. It is not called, because all processes have the same parameters.
-func (n *node) Limits(framework.Life, int, int) {}
+func (n *node) Limits(framework.Incarnation, int, int) {}
 
 // PathDown implements btl.Receiver.
-func (n *node) PathDown(peer framework.Life, err error) { n.recordLoss(loss{peer, err, false}) }
+func (n *node) PathDown(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, false}) }
 
 // PeerGone implements btl.Receiver.
-func (n *node) PeerGone(peer framework.Life, err error) { n.recordLoss(loss{peer, err, true}) }
+func (n *node) PeerGone(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, true}) }
 
 // Card implements btl.CardHolder.
-func (n *node) Card(peer framework.Life) (framework.Peer, bool) {
+func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
 	for _, other := range n.world.nodes {
-		if other.peer.Life == peer {
+		if other.peer.Incarnation == peer {
 			return other.peer, true
 		}
 	}
@@ -219,7 +219,7 @@ func (n *node) recordLoss(l loss) {
 // end.
 func (n *node) lossOf(peer *node) error {
 	for _, l := range n.losses {
-		if l.peer == peer.peer.Life || !l.isPeerGone {
+		if l.peer == peer.peer.Incarnation || !l.isPeerGone {
 			return l.err
 		}
 	}
@@ -228,7 +228,7 @@ func (n *node) lossOf(peer *node) error {
 
 // awaitLoss waits until n has lost its path to peer, and returns the error, which must be reported
 // once. It calls try with the lock held before each poll.
-func (n *node) awaitLoss(peer framework.Life, try func()) error {
+func (n *node) awaitLoss(peer framework.Incarnation, try func()) error {
 	n.until("the path is lost", func() bool { try(); return len(n.losses) > 0 })
 	var lost []loss
 	n.locked(func() { lost, n.losses = n.losses, nil })
@@ -257,7 +257,7 @@ func (n *node) notify() {
 // inbound is the protocol's receiver of a path to a node.
 type inbound struct {
 	node    *node
-	from    framework.Life
+	from    framework.Incarnation
 	isEnded bool
 }
 
@@ -286,8 +286,8 @@ func (n *node) takeFrames(from *node, frames [][]byte) {
 	var lost []loss
 	n.locked(func() { got, n.received, lost = n.received, nil, n.losses })
 	for i := range min(len(got), len(frames)) {
-		if got[i].from != from.peer.Life {
-			n.world.Fatalf("rank %d: frame %d from process %v, want %v", n.rank, i, got[i].from, from.peer.Life)
+		if got[i].from != from.peer.Incarnation {
+			n.world.Fatalf("rank %d: frame %d from process %v, want %v", n.rank, i, got[i].from, from.peer.Incarnation)
 		}
 		if !bytes.Equal(got[i].frame, frames[i]) {
 			n.world.Fatalf("rank %d: %s", n.rank, describeFault(got, frames, i))

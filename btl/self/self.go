@@ -74,7 +74,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	}
 	if m.producer == nil {
 		m.producer, m.consumer = ring.New(m.cells)
-		m.up = m.env.Upcall.Accept(peer.Life)
+		m.up = m.env.Upcall.Accept(peer.Incarnation)
 	}
 	return endpoint{m}, nil
 }
@@ -103,7 +103,7 @@ func (m *module) Poll() int {
 }
 
 // PeerSource returns the module, which has one path.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	if m.consumer == nil || peer != m.env.Self {
 		return nil
 	}

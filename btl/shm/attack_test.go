@@ -22,11 +22,11 @@ import (
 func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 	victim := startChild(t, "cma", t.TempDir(), nil)
 	reader := victim.reader
-	if err := reader.CanRead(childLife, victim.heap, childSize); err != nil {
+	if err := reader.CanRead(childIncarnation, victim.heap, childSize); err != nil {
 		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
-	victimInbox := reader.remoteInboxOf(childLife).segment.Path()
-	attacker := framework.Life{ID: framework.MakeProcID(0, 5), Nonce: childLife.Nonce}
+	victimInbox := reader.remoteInboxOf(childIncarnation).segment.Path()
+	attacker := framework.Incarnation{ID: framework.MakeProcID(0, 5), Nonce: childIncarnation.Nonce}
 	identity := framework.Proc{Namespace: t.Name(), Rank: 5}
 	own := func(path string) segment.Segment {
 		seg, err := segment.Files{}.Create(path, segment.PageSize)
@@ -52,7 +52,7 @@ func TestAttack_PeerNamesAnotherProcess_IsNeitherReadNorWritten(t *testing.T) {
 		if err := forge(path); err != nil {
 			t.Fatal(name, err)
 		}
-		endpoint, err := reader.Connect(framework.Peer{Life: attacker, Proc: identity, Blob: []byte(filepath.Base(path))})
+		endpoint, err := reader.Connect(framework.Peer{Incarnation: attacker, Proc: identity, Blob: []byte(filepath.Base(path))})
 		if err != nil {
 			t.Fatal(name, err)
 		}

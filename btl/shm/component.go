@@ -108,16 +108,16 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		space:        c.space,
 		dir:          p.Dir,
 		fallbackDir:  p.Fallback,
-		endpoints:    map[framework.Life]*endpoint{},
-		inboundPaths: map[framework.Life]*inbound{},
+		endpoints:    map[framework.Incarnation]*endpoint{},
+		inboundPaths: map[framework.Incarnation]*inbound{},
 		failedRings:  map[int]ringMemory{},
 
 		readVM:        c.readVM,
 		writeVM:       c.writeVM,
 		policy:        newCopyPolicy(p),
-		peerMemories:  map[framework.Life]*peerMemory{},
+		peerMemories:  map[framework.Incarnation]*peerMemory{},
 		mappedRegions: map[regionKey]*mappedRegion{},
-		peerBells:     map[framework.Life]*sharedBell{},
+		peerBells:     map[framework.Incarnation]*sharedBell{},
 	}
 	m.initialRingBytes, _ = m.ringBytes()
 	m.frameLimit = ring.FrameLimit(m.initialRingBytes / ring.CellSize)

@@ -92,7 +92,7 @@ func (m *module) Reach(peer framework.Peer) error {
 
 // Connect maps the peer's inbox and requests a ring.
 func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	if e := m.endpoints[peer.Life]; e != nil {
+	if e := m.endpoints[peer.Incarnation]; e != nil {
 		e.Close()
 	}
 	far, err := m.attachPeer(peer)
@@ -104,8 +104,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		far.Close()
 		return nil, err
 	}
-	e := &endpoint{module: m, peer: peer.Life, remote: far, slot: far.inbox.Slot(slot), slotIndex: slot, bell: progress.BellAt(far.inbox.Bell())}
-	m.endpoints[peer.Life] = e
+	e := &endpoint{module: m, peer: peer.Incarnation, remote: far, slot: far.inbox.Slot(slot), slotIndex: slot, bell: progress.BellAt(far.inbox.Bell())}
+	m.endpoints[peer.Incarnation] = e
 	e.enqueueWaiting()
 	m.env.Engine.Nudge() // A sleeping waiter reads Due again.
 	return e, nil

@@ -75,7 +75,7 @@ func (c *copyPolicy) readFrom() int {
 
 // peerMemory is the state of single copies with one peer.
 type peerMemory struct {
-	peer framework.Life
+	peer framework.Incarnation
 	// Name of the peer's inbox.
 	name string
 	// Whether probeCMA has run.
@@ -93,7 +93,7 @@ type peerMemory struct {
 }
 
 // remoteInboxOf returns the peer's inbox while there is a path from or to it, or nil.
-func (m *module) remoteInboxOf(peer framework.Life) *remoteInbox {
+func (m *module) remoteInboxOf(peer framework.Incarnation) *remoteInbox {
 	if p := m.inboundPaths[peer]; p != nil {
 		return p.remote
 	}
@@ -109,7 +109,7 @@ var (
 )
 
 // peerMemoryOf returns the state of a peer. The protocol calls it several times for each message.
-func (m *module) peerMemoryOf(peer framework.Life) (*peerMemory, error) {
+func (m *module) peerMemoryOf(peer framework.Incarnation) (*peerMemory, error) {
 	if m.lastPeerMemory != nil && m.lastPeerMemory.peer == peer {
 		return m.lastPeerMemory, nil
 	}
@@ -139,7 +139,7 @@ func (m *module) recordFailure(s *peerMemory, op string, err error) error {
 }
 
 // CanRead implements btl.RemoteReader.
-func (m *module) CanRead(peer framework.Life, r btl.Remote, size int64) error {
+func (m *module) CanRead(peer framework.Incarnation, r btl.Remote, size int64) error {
 	d, err := decodeDescription(r)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ var errPathEnded = errors.New("the peer has ended the path and the send")
 // Read implements btl.RemoteReader. A sender ends its path before it fails its sends, whose memory
 // belongs to the program again afterwards. The copy is therefore valid only if the path is still
 // open after it.
-func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
+func (m *module) Read(peer framework.Incarnation, r btl.Remote, offset int64, dst []byte) (int, error) {
 	n, err := m.read(peer, r, offset, dst)
 	if err != nil {
 		return 0, err
@@ -212,7 +212,7 @@ func (m *module) Read(peer framework.Life, r btl.Remote, offset int64, dst []byt
 	return n, nil
 }
 
-func (m *module) read(peer framework.Life, r btl.Remote, offset int64, dst []byte) (int, error) {
+func (m *module) read(peer framework.Incarnation, r btl.Remote, offset int64, dst []byte) (int, error) {
 	d, err := decodeDescription(r)
 	if err != nil {
 		return 0, err
@@ -243,7 +243,7 @@ func (m *module) read(peer framework.Life, r btl.Remote, offset int64, dst []byt
 }
 
 // Notes implements btl.RemoteReader.
-func (m *module) Notes(peer framework.Life) []string {
+func (m *module) Notes(peer framework.Incarnation) []string {
 	s, noPath := m.peerMemoryOf(peer)
 	notes := make([]string, methodCount)
 	for w, name := range []string{viaMapping: "one copy from allocated memory", viaCMA: "one copy by process_vm_readv"} {

@@ -25,11 +25,11 @@ func TestForget_PeerWithMemory_LeavesNoState(t *testing.T) {
 	w := newPair(t, nil)
 	m := w.procs[0].module.(*module)
 	w.send(t, w.connect(t, 0, 1), []byte("frame"))
-	m.Notes(life(1))
+	m.Notes(incarnation(1))
 	if len(m.peerMemories) != 1 || len(m.endpoints) != 1 {
 		t.Fatalf("%d sources and %d paths, want one of each", len(m.peerMemories), len(m.endpoints))
 	}
-	m.Forget(life(1))
+	m.Forget(incarnation(1))
 	if len(m.peerMemories)+len(m.endpoints)+len(m.inboundPaths) > 0 || m.lastPeerMemory != nil {
 		t.Errorf("sources %v, paths %v and %v, asked %v", m.peerMemories, m.endpoints, m.inboundPaths, m.lastPeerMemory)
 	}
@@ -67,7 +67,7 @@ func connected(t *testing.T, c btl.Component, single string) (w *pair, owner, re
 	return w, w.procs[0].module.(*module), w.procs[1].module.(*module)
 }
 
-var rank0 = life(0)
+var rank0 = incarnation(0)
 
 // The test injects the errors of the system call. The error is explained and permanent.
 func TestProbeCMA_CallFails_ErrorNamesCause(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRead_OnePeerFails_OthersKeepTheMethod(t *testing.T) {
 		needs.Missing(t, "process_vm_readv does not work here: %v", err)
 	}
 	// The process of another peer becomes unreadable in the middle of a message.
-	bad := framework.Life{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
+	bad := framework.Incarnation{ID: framework.MakeProcID(0, 9), Nonce: rank0.Nonce}
 	reader.inboundPaths[bad] = reader.inboundPaths[rank0]
 	defer delete(reader.inboundPaths, bad)
 	reader.peerMemories[bad] = &peerMemory{peer: bad, isProbed: true, pid: os.Getpid()}
@@ -326,7 +326,7 @@ func TestRead_SenderEndsPath_ReturnsError(t *testing.T) {
 			if err := read(); err != nil {
 				t.Error(err)
 			}
-			owner.endpoints[life(1)].Close()
+			owner.endpoints[incarnation(1)].Close()
 			if err := read(); !errors.Is(err, errPathEnded) {
 				t.Errorf("Read after the sender has ended its path: %v", err)
 			}
@@ -354,7 +354,7 @@ func TestMappedRegions_LastPathEnds_AreUnmapped(t *testing.T) {
 	if err := reader.CanRead(rank0, r, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	owner.endpoints[life(1)].Close()
+	owner.endpoints[incarnation(1)].Close()
 	w.poll(t, func() bool { return len(reader.inboundPaths) == 0 })
 	if len(reader.mappedRegions) != 0 {
 		t.Error("the region is mapped although no path is left")

@@ -39,7 +39,7 @@ func (s *sender) kill(t *testing.T) {
 	if err := errors.Join(m.mapping.Close(), m.inboxFile.segment.Close()); err != nil {
 		t.Error(err)
 	}
-	s.owner.Forget(s.life)
+	s.owner.Forget(s.incarnation)
 }
 
 func (s *sender) close(t *testing.T) {
@@ -70,7 +70,7 @@ var senderEnds = []struct {
 	}},
 	{"is killed when its path has been ended", func(t *testing.T, w *pair, s *sender) {
 		s.sendFirstFrame(t, w)
-		s.owner.inboundPaths[s.life].failPath(errors.New("test"))
+		s.owner.inboundPaths[s.incarnation].failPath(errors.New("test"))
 		s.kill(t)
 	}},
 	{"is killed when its last frame is malformed", func(t *testing.T, w *pair, s *sender) {
@@ -100,7 +100,7 @@ func TestInbox_ThousandSuccessiveSenders_SlotsAndMemoryAreUsedAgain(t *testing.T
 		s := &sender{testProc: open(highestRank - i), owner: owner}
 		w.procs[1] = s.testProc
 		ep, err := s.module.Connect(framework.Peer{
-			Life: w.procs[0].life, Proc: framework.Proc{Namespace: namespace}, Blob: owner.Blob(),
+			Incarnation: w.procs[0].incarnation, Proc: framework.Proc{Namespace: namespace}, Blob: owner.Blob(),
 		})
 		if err != nil {
 			t.Fatalf("sender %d: %v", i, err)

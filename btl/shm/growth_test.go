@@ -77,20 +77,20 @@ func TestOpen_SecondEngineOfTheProcess_LeavesTheMarkOfTheFirst(t *testing.T) {
 	}
 	first, inboxOf := open(0)
 	_, second := open(1)
-	peer := framework.Peer{Life: first.life, Proc: framework.Proc{Namespace: t.Name(), Rank: 0}, Blob: first.module.Blob()}
+	peer := framework.Peer{Incarnation: first.incarnation, Proc: framework.Proc{Namespace: t.Name(), Rank: 0}, Blob: first.module.Blob()}
 	endpoint, err := second.Connect(peer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	endpoint.Close()
-	second.Forget(first.life)
+	second.Forget(first.incarnation)
 
 	f, err := os.Open(inboxOf.inboxFile.segment.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: markStart(inboxOf.env.Identity.Proc, first.life.Nonce), Len: 1}
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: markStart(inboxOf.env.Identity.Proc, first.incarnation.Nonce), Len: 1}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type mappedRegion struct {
 }
 
 type regionKey struct {
-	peer         framework.Life
+	peer         framework.Incarnation
 	regionNumber uint32
 }
 
@@ -119,7 +119,7 @@ func (m *module) unmapRegion(key regionKey) {
 
 // unmapPeerRegions unmaps the regions of a peer when the last path to or from it has ended. The
 // memory of a dead peer stays allocated while it is mapped. A later read maps a region again.
-func (m *module) unmapPeerRegions(peer framework.Life) {
+func (m *module) unmapPeerRegions(peer framework.Incarnation) {
 	if m.remoteInboxOf(peer) != nil {
 		return
 	}

@@ -46,10 +46,10 @@ type module struct {
 	pollCursor int
 	// Path that delivered a frame last, nil if it has ended.
 	lastActive   *inbound
-	inboundPaths map[framework.Life]*inbound
+	inboundPaths map[framework.Incarnation]*inbound
 	// Rings of failed paths, by slot, until their senders cannot write there any more.
 	failedRings map[int]ringMemory
-	endpoints   map[framework.Life]*endpoint
+	endpoints   map[framework.Incarnation]*endpoint
 	// Endpoints that wait for a ring or for cells.
 	waitingEndpoints []*endpoint
 	// Memory for the next waiting list.
@@ -63,13 +63,13 @@ type module struct {
 	writeVM    writeFunc
 	// Generation of the latest share.
 	lastShare    uint32
-	peerMemories map[framework.Life]*peerMemory
+	peerMemories map[framework.Incarnation]*peerMemory
 	// Result of the latest peerMemoryOf, nil once the last path to the peer has ended.
 	lastPeerMemory *peerMemory
 	mappedRegions  map[regionKey]*mappedRegion
 	// Logical clock for the eviction of mappedRegions.
 	useClock  uint64
-	peerBells map[framework.Life]*sharedBell
+	peerBells map[framework.Incarnation]*sharedBell
 }
 
 func (m *module) Caps() btl.Caps {
@@ -156,7 +156,7 @@ func (m *module) pollSome() (n int) {
 }
 
 // PeerSource returns the ring from one peer.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	if p := m.inboundPaths[peer]; p != nil {
 		return (*singleFrame)(p)
 	}
@@ -194,9 +194,9 @@ func (m *module) grantRing(i int) error {
 	if !ok {
 		return fmt.Errorf("sender with rank %d has an unknown namespace", from.Rank)
 	}
-	peer := framework.Life{ID: framework.MakeProcID(world, from.Rank), Nonce: from.Nonce}
-	for life, old := range m.inboundPaths {
-		if life.ID == peer.ID {
+	peer := framework.Incarnation{ID: framework.MakeProcID(world, from.Rank), Nonce: from.Nonce}
+	for incarnation, old := range m.inboundPaths {
+		if incarnation.ID == peer.ID {
 			// The process was killed and restarted. The old ring has no writer any more.
 			m.freeSlot(old.slotIndex)
 		}
@@ -231,7 +231,7 @@ func (m *module) grantRing(i int) error {
 
 // Forget implements btl.Forgetter. The dead peer may have left a ring, an unserved request or an
 // unread refusal.
-func (m *module) Forget(peer framework.Life) {
+func (m *module) Forget(peer framework.Incarnation) {
 	if p := m.inboundPaths[peer]; p != nil {
 		m.freeSlot(p.slotIndex)
 	}

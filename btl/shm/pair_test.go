@@ -20,7 +20,7 @@ type pair struct {
 
 type testProc struct {
 	module         btl.Module
-	life           framework.Life
+	incarnation    framework.Incarnation
 	engine         *progress.Engine
 	pathDownErrors []error
 	peerGoneErrors []error
@@ -29,21 +29,21 @@ type testProc struct {
 	frameErr       error // Result of Frame.
 }
 
-// life returns the identity of a rank of a pair.
-func life(rank int) framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
+// incarnation returns the identity of a rank of a pair.
+func incarnation(rank int) framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
 }
 
-func (p *testProc) Accept(framework.Life) btl.Inbound { return p }
-func (p *testProc) PathDown(_ framework.Life, err error) {
+func (p *testProc) Accept(framework.Incarnation) btl.Inbound { return p }
+func (p *testProc) PathDown(_ framework.Incarnation, err error) {
 	p.pathDownErrors = append(p.pathDownErrors, err)
 }
-func (p *testProc) PeerGone(_ framework.Life, err error) {
+func (p *testProc) PeerGone(_ framework.Incarnation, err error) {
 	p.peerGoneErrors = append(p.peerGoneErrors, err)
 }
-func (p *testProc) Limits(_ framework.Life, _, frame int)   { p.frameLimit = frame }
-func (p *testProc) Frame([]byte) error                      { p.frames++; return p.frameErr }
-func newPair(t *testing.T, change func(int, *params)) *pair { return newPairOf(t, OnHeap(), change) }
+func (p *testProc) Limits(_ framework.Incarnation, _, frame int) { p.frameLimit = frame }
+func (p *testProc) Frame([]byte) error                           { p.frames++; return p.frameErr }
+func newPair(t *testing.T, change func(int, *params)) *pair      { return newPairOf(t, OnHeap(), change) }
 
 func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) *pair {
 	t.Helper()
@@ -64,7 +64,7 @@ func newPairOf(t *testing.T, c btl.Component, change func(rank int, p *params)) 
 // openProc opens the module of a process. The caller closes it and its engine.
 func openProc(t *testing.T, c btl.Component, id bootstrap.Identity, change func(*params)) *testProc {
 	t.Helper()
-	p := &testProc{life: life(int(id.Proc.Rank)), engine: progress.New(progress.Options{NodeProcs: id.LocalSize})}
+	p := &testProc{incarnation: incarnation(int(id.Proc.Rank)), engine: progress.New(progress.Options{NodeProcs: id.LocalSize})}
 	values := c.Params().(*params)
 	framework.FillDefaults(values)
 	change(values)
@@ -72,7 +72,7 @@ func openProc(t *testing.T, c btl.Component, id bootstrap.Identity, change func(
 	p.module, err = c.Open(t.Context(), btl.Env{
 		Env: progress.Env{
 			Identity: id, Worlds: framework.NewWorlds(id.Proc.Namespace),
-			Self: p.life, Engine: p.engine, Logger: slog.New(slog.DiscardHandler),
+			Self: p.incarnation, Engine: p.engine, Logger: slog.New(slog.DiscardHandler),
 		},
 		Params: values, Upcall: p,
 	})
@@ -98,9 +98,9 @@ func (w *pair) close(t *testing.T) {
 func (w *pair) connect(t *testing.T, from, to int) btl.Endpoint {
 	t.Helper()
 	ep, err := w.procs[from].module.Connect(framework.Peer{
-		Life: w.procs[to].life,
-		Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(to)},
-		Blob: w.procs[to].module.Blob(),
+		Incarnation: w.procs[to].incarnation,
+		Proc:        framework.Proc{Namespace: w.namespace, Rank: uint32(to)},
+		Blob:        w.procs[to].module.Blob(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type inbound struct {
 	bell progress.RemoteBell
 
 	module    *module
-	peer      framework.Life
+	peer      framework.Incarnation
 	slotIndex int
 	remote    *remoteInbox
 	ring      ringMemory
@@ -113,7 +113,7 @@ type endpoint struct {
 	bell progress.RemoteBell
 
 	module *module
-	peer   framework.Life
+	peer   framework.Incarnation
 	// Nil after Close.
 	remote *remoteInbox
 	slot   shmlayout.Slot

@@ -27,7 +27,7 @@ import (
 
 const childSize = 1 << 20
 
-var childLife = framework.Life{Nonce: 77}
+var childIncarnation = framework.Incarnation{Nonce: 77}
 
 func childBytes(kind string) []byte {
 	return bytes.Repeat([]byte(kind+" of the child."), childSize/8)[:childSize]
@@ -45,7 +45,7 @@ func ownerInChild(namespace string) error {
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: namespace}, Size: 2, LocalSize: 2},
 			Worlds:   framework.NewWorlds(namespace),
-			Self:     childLife, Engine: engine, Logger: slog.New(slog.DiscardHandler),
+			Self:     childIncarnation, Engine: engine, Logger: slog.New(slog.DiscardHandler),
 		},
 		Params: p, Upcall: new(testProc),
 	})
@@ -116,12 +116,12 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	w := newPairOf(t, Component(), func(_ int, p *params) { p.SingleCopy, p.Dir = single, dir })
 	c.reader = w.procs[1].module.(*module)
 	if _, err := c.reader.Connect(framework.Peer{
-		Life: childLife, Proc: framework.Proc{Namespace: t.Name()}, Blob: []byte(blob),
+		Incarnation: childIncarnation, Proc: framework.Proc{Namespace: t.Name()}, Blob: []byte(blob),
 	}); err != nil {
 		t.Fatal(err)
 	}
 	// Reads need a path. The child connects to no process, so the reader connects to the child.
-	c.reader.inboundPaths[childLife] = &inbound{module: c.reader, remote: c.reader.endpoints[childLife].remote}
+	c.reader.inboundPaths[childIncarnation] = &inbound{module: c.reader, remote: c.reader.endpoints[childIncarnation].remote}
 	c.reader.inbox.Slot(0).SetState(shmlayout.Granted)
 	return c
 }
@@ -129,7 +129,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 func (c *child) read(r btl.Remote) ([]byte, error) {
 	got := make([]byte, childSize)
 	for done := 0; done < len(got); {
-		n, err := c.reader.Read(childLife, r, int64(done), got[done:])
+		n, err := c.reader.Read(childIncarnation, r, int64(done), got[done:])
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +149,7 @@ func TestRead_AnotherProcess_CopiesMemory(t *testing.T) {
 				if kind == "heap" && !c.okH {
 					continue
 				}
-				err := c.reader.CanRead(childLife, r, childSize)
+				err := c.reader.CanRead(childIncarnation, r, childSize)
 				if err != nil && single == "cma" {
 					needs.Missing(t, "process_vm_readv does not work here: %v", err)
 				}
@@ -169,7 +169,7 @@ func TestRead_SeparatePIDNamespaces_UsesMappingOnly(t *testing.T) {
 	dir := t.TempDir()
 	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} }
 	c := startChild(t, "memory", dir, attr())
-	if err := c.reader.CanRead(childLife, c.allocated, childSize); err != nil {
+	if err := c.reader.CanRead(childIncarnation, c.allocated, childSize); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.read(c.allocated); err != nil || !bytes.Equal(got, childBytes("allocated")) {
@@ -177,15 +177,15 @@ func TestRead_SeparatePIDNamespaces_UsesMappingOnly(t *testing.T) {
 	}
 	t.Run("cma", func(t *testing.T) {
 		c := startChild(t, "cma", dir, attr())
-		if pid := c.reader.remoteInboxOf(childLife).inbox.PID(); pid != 1 {
+		if pid := c.reader.remoteInboxOf(childIncarnation).inbox.PID(); pid != 1 {
 			t.Fatalf("the inbox has process id %d, want 1", pid)
 		}
-		err := c.reader.CanRead(childLife, c.heap, childSize)
+		err := c.reader.CanRead(childIncarnation, c.heap, childSize)
 		if err == nil {
 			t.Fatal("CanRead took process 1 of this namespace for the child")
 		}
 		t.Log(err)
-		if notes := strings.Join(c.reader.Notes(childLife), "; "); !strings.Contains(notes, "process id 1 of the peer") {
+		if notes := strings.Join(c.reader.Notes(childIncarnation), "; "); !strings.Contains(notes, "process id 1 of the peer") {
 			t.Errorf("the notes lack the reason: %s", notes)
 		}
 	})
@@ -197,13 +197,13 @@ func TestRead_OwnerKilled_ReturnsError(t *testing.T) {
 		t.Run(single, func(t *testing.T) {
 			dir := t.TempDir()
 			c := startChild(t, single, dir, nil)
-			if err := c.reader.CanRead(childLife, c.allocated, childSize); err != nil {
+			if err := c.reader.CanRead(childIncarnation, c.allocated, childSize); err != nil {
 				needs.Missing(t, "the memory of other processes can't be read: %v", err)
 			}
 			c.cmd.Process.Kill()
 			c.cmd.Process.Wait()
 			got := make([]byte, childSize)
-			_, err := c.reader.Read(childLife, c.allocated, 0, got)
+			_, err := c.reader.Read(childIncarnation, c.allocated, 0, got)
 			// A mapping outlives its owner, but the system call fails.
 			if single == "memory" && (err != nil || !bytes.Equal(got, childBytes("allocated"))) || single == "cma" && err == nil {
 				t.Errorf("%s: %v", single, err)

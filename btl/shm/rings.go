@@ -179,7 +179,7 @@ func (m *module) overflowPath(inboxName string) string {
 // Describe implements btl.Describer.
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	where := m.path(string(peer.Blob))
-	e := m.endpoints[peer.Life]
+	e := m.endpoints[peer.Incarnation]
 	if e != nil && e.ringFlags&shmlayout.Overflow != 0 {
 		where = m.overflowPath(e.remote.name)
 	}

@@ -48,7 +48,7 @@ func chunkSize(size int) int {
 }
 
 // Share implements btl.Copier.
-func (m *module) Share(peer framework.Life, buf []byte) btl.Share {
+func (m *module) Share(peer framework.Incarnation, buf []byte) btl.Share {
 	p := m.inboundPaths[peer]
 	if p == nil || len(buf) == 0 {
 		return nil
@@ -177,7 +177,7 @@ func (m *module) Forced(r btl.Remote, size int64) error {
 }
 
 // CanWrite implements btl.Copier. The permission to read is also that to write.
-func (m *module) CanWrite(peer framework.Life) error {
+func (m *module) CanWrite(peer framework.Incarnation) error {
 	s, err := m.peerMemoryOf(peer)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (m *module) CanWrite(peer framework.Life) error {
 }
 
 // Write implements btl.Copier.
-func (m *module) Write(peer framework.Life, r btl.Remote, src []byte) (more bool, err error) {
+func (m *module) Write(peer framework.Incarnation, r btl.Remote, src []byte) (more bool, err error) {
 	e := m.endpoints[peer]
 	if e == nil || e.remote == nil {
 		return false, errNoPath

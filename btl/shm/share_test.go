@@ -17,7 +17,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-var rank1 = life(1)
+var rank1 = incarnation(1)
 
 // newSharedPair returns a pair whose rank 0 sends and may write, with a share of buf at rank 1.
 func newSharedPair(t *testing.T, buf []byte, write writeFunc) (sender, receiver *module, s btl.Share) {
@@ -200,7 +200,7 @@ func TestShare_ThirdOfAPeer_IsRefused(t *testing.T) {
 	if !s.End() || receiver.Share(rank0, make([]byte, 10)) == nil {
 		t.Error("the first does not come back")
 	}
-	if receiver.Share(life(5), make([]byte, 10)) != nil || receiver.Share(rank0, nil) != nil {
+	if receiver.Share(incarnation(5), make([]byte, 10)) != nil || receiver.Share(rank0, nil) != nil {
 		t.Error("Share succeeded for an unknown peer or an empty buffer")
 	}
 }

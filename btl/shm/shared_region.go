@@ -101,7 +101,7 @@ func (m *module) BellOf(peer framework.Peer) (progress.RemoteBell, func(), error
 	e := m.env.Engine
 	e.Lock()
 	defer e.Unlock()
-	b := m.peerBells[peer.Life]
+	b := m.peerBells[peer.Incarnation]
 	if b == nil {
 		far, err := m.attachInbox(string(peer.Blob), peer.Nonce)
 		if err != nil {
@@ -109,14 +109,14 @@ func (m *module) BellOf(peer framework.Peer) (progress.RemoteBell, func(), error
 		}
 		far.segment.Close() // The mapping outlives the descriptor.
 		b = &sharedBell{mapping: far.mapping, bell: progress.BellAt(far.inbox.Bell())}
-		m.peerBells[peer.Life] = b
+		m.peerBells[peer.Incarnation] = b
 	}
 	b.refs++
-	return b.bell, func() { m.releaseSharedBell(peer.Life, b) }, nil
+	return b.bell, func() { m.releaseSharedBell(peer.Incarnation, b) }, nil
 }
 
 // releaseSharedBell drops the reference of one user and unmaps the bell with the last one.
-func (m *module) releaseSharedBell(peer framework.Life, b *sharedBell) {
+func (m *module) releaseSharedBell(peer framework.Incarnation, b *sharedBell) {
 	e := m.env.Engine
 	e.Lock()
 	defer e.Unlock()

@@ -12,7 +12,7 @@ import (
 )
 
 func (w *pair) peer(rank int) framework.Peer {
-	return framework.Peer{Life: w.procs[rank].life, Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Blob: w.procs[rank].module.Blob()}
+	return framework.Peer{Incarnation: w.procs[rank].incarnation, Proc: framework.Proc{Namespace: w.namespace, Rank: uint32(rank)}, Blob: w.procs[rank].module.Blob()}
 }
 
 func TestSharedRegion_BothWriteThenHide_LeavesNoFile(t *testing.T) {
@@ -36,8 +36,8 @@ func TestSharedRegion_BothWriteThenHide_LeavesNoFile(t *testing.T) {
 		"another size":   {mine.Number, size - 1, w.peer(0)},
 		"too large":      {mine.Number, size * 2, w.peer(0)},
 		"another peer":   {mine.Number, size, w.peer(1)},
-		"a name":         {mine.Number, size, framework.Peer{Life: w.procs[0].life, Blob: []byte("../" + string(w.peer(0).Blob))}},
-		"another life":   {mine.Number, size, framework.Peer{Life: life(1), Blob: w.peer(0).Blob}},
+		"a name":         {mine.Number, size, framework.Peer{Incarnation: w.procs[0].incarnation, Blob: []byte("../" + string(w.peer(0).Blob))}},
+		"another life":   {mine.Number, size, framework.Peer{Incarnation: incarnation(1), Blob: w.peer(0).Blob}},
 	} {
 		if a, err := s[1].OpenArea(of.peer, of.number, of.size); err == nil {
 			t.Errorf("%s: no error", what)
@@ -107,7 +107,7 @@ func TestBellOf_TwoUsers_MappedOnce(t *testing.T) {
 	if len(m.peerBells) != 0 {
 		t.Errorf("%d mappings are left", len(m.peerBells))
 	}
-	if _, _, err := m.BellOf(framework.Peer{Life: life(0), Blob: []byte("nobody")}); err == nil {
+	if _, _, err := m.BellOf(framework.Peer{Incarnation: incarnation(0), Blob: []byte("nobody")}); err == nil {
 		t.Error("BellOf of an unknown peer: no error")
 	}
 }

@@ -148,7 +148,7 @@ func (w *pair) deliver(t *testing.T, from, to int) btl.Description {
 	w.send(t, ep, make([]byte, ring.FrameLimit(len(out.cells.Bytes)/ring.CellSize)))
 	before := w.procs[to].frames
 	w.poll(t, func() bool { return w.procs[to].frames > before || len(w.procs[from].pathDownErrors) > 0 })
-	return w.procs[from].module.(btl.Describer).Describe(framework.Peer{Life: w.procs[to].life, Blob: w.procs[to].module.Blob()})
+	return w.procs[from].module.(btl.Describer).Describe(framework.Peer{Incarnation: w.procs[to].incarnation, Blob: w.procs[to].module.Blob()})
 }
 
 // The inboxes fit, and full rings do not.

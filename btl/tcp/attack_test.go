@@ -9,7 +9,7 @@ import (
 func TestAttack_DeclaredWindow_BoundsFramesOutOfTurn(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 20 })
 	a, b, _ := j.met()
-	p := b.peers.byIncarnation[a.life]
+	p := b.peers.byIncarnation[a.incarnation]
 	p.peerLimits.window = 1 << 30
 	const size = 16 << 20
 	for k := range 10 {
@@ -28,7 +28,7 @@ func TestWindow_LargerThanThePeers_FramesBehindALostOneAreStored(t *testing.T) {
 	for _, windows := range [][2]framework.Size{{80 << 20, 4 << 20}, {96 << 20, 72 << 20}, {4 << 20, 80 << 20}} {
 		j := newJob(t, 2, func(rank int, p *params) { p.Window = windows[rank] })
 		a, b, e := j.met()
-		from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
+		from, to := a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]
 		j.until("the first acknowledgment", from.path.isIdle)
 		for e.Reserve(a.config.frameLimit) != nil {
 			e.Commit(a.config.frameLimit)

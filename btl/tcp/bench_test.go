@@ -19,7 +19,7 @@ func BenchmarkPingPong(b *testing.B) {
 	j.send(ends[0].(btl.Endpoint), []byte("a"))
 	j.send(ends[1].(btl.Endpoint), []byte("b"))
 	j.until("both frames", func() bool { return len(x.got) == 1 && len(y.got) == 1 })
-	from[0], from[1] = x.PeerSource(y.life).(btl.Peeker), y.PeerSource(x.life).(btl.Peeker)
+	from[0], from[1] = x.PeerSource(y.incarnation).(btl.Peeker), y.PeerSource(x.incarnation).(btl.Peeker)
 	payload := make([]byte, 8)
 	b.ReportAllocs()
 	for k := 0; b.Loop(); k++ {
@@ -44,7 +44,7 @@ func BenchmarkSockets(b *testing.B) {
 	x, y := j.procs[0], j.procs[1]
 	j.send(x.connect(y), []byte("a"))
 	j.until("a frame", func() bool { return len(y.got) == 1 })
-	fds := [2]int{x.peers.byIncarnation[y.life].links[0].fd, y.peers.byIncarnation[x.life].links[0].fd}
+	fds := [2]int{x.peers.byIncarnation[y.incarnation].links[0].fd, y.peers.byIncarnation[x.incarnation].links[0].fd}
 	buf := make([]byte, 56)
 	for b.Loop() {
 		for i := range fds {

@@ -31,7 +31,7 @@ func TestIdlePeer_AfterSmallFramesAndBurst_KeepsLittleMemory(t *testing.T) {
 	most := func(what string, bytes int) {
 		t.Helper()
 		j.until(what, confirmed)
-		for i, p := range []*peerConn{a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]} {
+		for i, p := range []*peerConn{a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]} {
 			if n := p.idle(); n > bytes {
 				t.Errorf("%s: rank %d keeps %d bytes, more than %d", what, i, n, bytes)
 			}

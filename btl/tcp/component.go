@@ -118,7 +118,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	m := &module{
 		env:    env,
 		config: p.config(),
-		peers:  peerTable{byIncarnation: map[framework.Life]*peerConn{}, lastDescriptions: map[framework.Life]btl.Description{}},
+		peers:  peerTable{byIncarnation: map[framework.Incarnation]*peerConn{}, lastDescriptions: map[framework.Incarnation]btl.Description{}},
 		timers: timers{startedAt: time.Now(), nextAt: time.Hour},
 		pacer:  pacer{interval: 1},
 	}

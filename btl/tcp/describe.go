@@ -14,8 +14,8 @@ import (
 // Describe implements btl.Describer. Without a link, Device names the first address to dial.
 // For a closed peer the last description stays.
 func (m *module) Describe(peer framework.Peer) (d btl.Description) {
-	p := m.peers.byIncarnation[peer.Life]
-	lastDescription, closed := m.peers.lastDescriptions[peer.Life]
+	p := m.peers.byIncarnation[peer.Incarnation]
+	lastDescription, closed := m.peers.lastDescriptions[peer.Incarnation]
 	card, err := m.decodeReachable(peer)
 	switch {
 	case p != nil && p.wasConnected:

@@ -9,7 +9,7 @@ func TestDescribe_PeerHasClosed_HasItsLastLinks(t *testing.T) {
 	b.connect(a)
 	b.cut()
 	j.until("the link is there again", func() bool {
-		return b.peers.byIncarnation[a.life].reconnects == 1 && a.peers.byIncarnation[b.life].reconnects == 1 && a.peers.byIncarnation[b.life].path.isIdle()
+		return b.peers.byIncarnation[a.incarnation].reconnects == 1 && a.peers.byIncarnation[b.incarnation].reconnects == 1 && a.peers.byIncarnation[b.incarnation].path.isIdle()
 	})
 	was := b.Describe(a.card())
 	a.end()
@@ -18,7 +18,7 @@ func TestDescribe_PeerHasClosed_HasItsLastLinks(t *testing.T) {
 	if d.Device != was.Device || d.Reconnects != 1 || len(d.Notes) == 0 || len(d.Unused) != len(was.Unused) {
 		t.Errorf("%+v, and before the bye %+v", d, was)
 	}
-	if b.Forget(a.life); b.Describe(a.card()).Reconnects > 0 {
+	if b.Forget(a.incarnation); b.Describe(a.card()).Reconnects > 0 {
 		t.Error("it is kept for ever")
 	}
 }

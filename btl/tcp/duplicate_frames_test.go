@@ -60,7 +60,7 @@ func TestLink_FrameArrivesByTwoLinks_IsDeliveredOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			j := newJob(t, 2, nil)
 			a, b, _ := j.met()
-			p := b.peers.byIncarnation[a.life]
+			p := b.peers.byIncarnation[a.incarnation]
 			slow, fast := j.by(b, p, 1), j.by(b, p, 2)
 			placed := make([]byte, c.size-c.gathered)
 			if c.place {
@@ -110,7 +110,7 @@ func TestPeek_FrameArrivesByTwoLinks_DropsThePeekedOne(t *testing.T) {
 	for _, size := range []int{5000, 20_000} {
 		j := newJob(t, 2, nil)
 		a, b, _ := j.met()
-		p := b.peers.byIncarnation[a.life]
+		p := b.peers.byIncarnation[a.incarnation]
 		slow, fast := j.by(b, p, 1), j.by(b, p, 2)
 		due := p.path.nextExpected
 		frame := func(k uint64) []byte {

@@ -40,7 +40,7 @@ func (m *module) decodeReachable(peer framework.Peer) (*businessCard, error) {
 	if len(card.addrs) == 0 {
 		return nil, fmt.Errorf("the peer has published no address: see btl.tcp.address_include there")
 	}
-	if p := m.peers.byIncarnation[peer.Life]; p != nil && p.wasConnected {
+	if p := m.peers.byIncarnation[peer.Incarnation]; p != nil && p.wasConnected {
 		return &card, nil
 	}
 	ifs := m.hostInterfaces()
@@ -56,9 +56,9 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := m.peers.byIncarnation[peer.Life]
+	p := m.peers.byIncarnation[peer.Incarnation]
 	if p == nil {
-		p = m.newPeerConn(peer.Life, card)
+		p = m.newPeerConn(peer.Incarnation, card)
 	}
 	p.setCard(card)
 	if p.outbound.endpoint != nil {

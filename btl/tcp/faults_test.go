@@ -43,7 +43,7 @@ func TestLink_Lost_ReconnectsAndRetransmitsInOrder(t *testing.T) {
 			case round%2 == 0:
 				a.cut()
 			default: // With unread data.
-				b.peers.byIncarnation[a.life].links[0].close()
+				b.peers.byIncarnation[a.incarnation].links[0].close()
 			}
 		}
 		j.until("all frames", func() bool { return len(b.got) == from+50 })
@@ -110,7 +110,7 @@ func TestReconnect_NewIncarnation_GetsNoOldFrame(t *testing.T) {
 			}
 		}
 	}
-	b.peers.byIncarnation = map[framework.Life]*peerConn{}
+	b.peers.byIncarnation = map[framework.Incarnation]*peerConn{}
 	b.end()
 	if f := e.Reserve(3); f != nil {
 		e.Commit(copy(f, "old"))
@@ -145,7 +145,7 @@ func TestWindow_PeerDoesNotRead_OthersProceed(t *testing.T) {
 		e.Commit(copy(dst, frame))
 		a.Poll()
 	}
-	if p := a.peers.byIncarnation[b.life]; sent > 64 || p.path.bytesUsed > 64<<10 {
+	if p := a.peers.byIncarnation[b.incarnation]; sent > 64 || p.path.bytesUsed > 64<<10 {
 		t.Errorf("%d frames of 1000 bytes are taken, %d bytes of the window", sent, p.path.bytesUsed)
 	}
 	before := len(c.got)
@@ -205,7 +205,7 @@ func TestListen_PortRangeInUse_IsError(t *testing.T) {
 func TestReconnect_HostSilent_FailsAfterRetryTimeout(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
 	a, b, _ := j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.addrs = nil // As without a common network.
 	aliveAt := p.links[0].updateLiveness(a.readClock())
 	b.closeSocket(b.inbound.listener.fd)
@@ -249,7 +249,7 @@ func TestPoll_Idle_PollsSocketsRarely(t *testing.T) {
 func TestAck_AllLinksWithinAFrame_IsSentLater(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.peers.byIncarnation[a.life]
+	p := b.peers.byIncarnation[a.incarnation]
 	now := b.readClock()
 	p.path.bytesSinceAck, p.acks.owedSince, p.path.queues[0].isSocketFull = 100, 1, true
 	if p.runTimers(now); p.acks.owedSince == 0 {
@@ -278,7 +278,7 @@ func (p *process) connected(q *peerConn) *link {
 func TestLink_Replaced_IsReportedLost(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.peers.byIncarnation[a.life]
+	p := b.peers.byIncarnation[a.incarnation]
 	l, told := b.connected(p), len(b.links)
 	if err := p.addLink(l, 1<<40); err == nil {
 		t.Fatal("a peer that has received what was not sent")

@@ -36,7 +36,7 @@ func errTimeout(err error) error {
 func TestAttack_InvalidHello_IsRefusedAndLoggedOnce(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
-	good := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
+	good := hello{security: securityAuth, rank: 0, acceptorNonce: b.incarnation.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
 	garbage := make([]byte, 4096)
 	rand.Read(garbage)
 	other := good
@@ -166,9 +166,9 @@ func TestLink_DamagedFrames_ReconnectsWithoutLoss(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	damage := func() {
-		p := a.peers.byIncarnation[b.life]
+		p := a.peers.byIncarnation[b.incarnation]
 		j.until("a link", func() bool {
-			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.peers.byIncarnation[a.life] != nil && b.peers.byIncarnation[a.life].links[0] != nil
+			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.peers.byIncarnation[a.incarnation] != nil && b.peers.byIncarnation[a.incarnation].links[0] != nil
 		})
 		if p.links[0] != nil {
 			p.path.queues[0].pendingAck = []byte(strings.Repeat("garbage ", 3))
@@ -269,7 +269,7 @@ func FuzzHandshake(f *testing.F) {
 func TestLink_NumberBeyondWindow_EndsOnlyTheLink(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 64 << 10 })
 	a, b, e := j.met()
-	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
+	from, to := a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]
 	goesOn := func(what string) {
 		t.Helper()
 		links, got := len(b.links), len(b.got)
@@ -303,7 +303,7 @@ func TestLink_NumberBeyondWindow_EndsOnlyTheLink(t *testing.T) {
 func TestAttack_PathsOpenedWithoutAcks_MemoryIsBounded(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 10 })
 	a, b, _ := j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	for k := 0; !p.isClosed; k++ {
 		if p.sendControl(kindRefuse, make([]byte, 100)); k > 1000 {
 			t.Fatalf("%d answers take %d bytes", k, p.path.bytesUsed)
@@ -322,13 +322,13 @@ func TestInbound_AcceptorWasComputing_AcceptsTheCaller(t *testing.T) {
 	b.Look()
 	e := a.connect(b)
 	j.until("the call", func() bool {
-		d := a.peers.byIncarnation[b.life].dialers[0]
+		d := a.peers.byIncarnation[b.incarnation].dialers[0]
 		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
 	}, b)
 	b.timers.startedAt = b.timers.startedAt.Add(-2 * inboundTimeout)
 	j.send(e, []byte("waited"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.inbound.refusedCount > 0 || a.peers.byIncarnation[b.life].dialers[0] != nil || b.log.Len() > 0 {
+	if b.inbound.refusedCount > 0 || a.peers.byIncarnation[b.incarnation].dialers[0] != nil || b.log.Len() > 0 {
 		t.Errorf("%d were turned away: %s", b.inbound.refusedCount, b.log.String())
 	}
 }

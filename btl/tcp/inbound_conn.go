@@ -177,7 +177,7 @@ func (c *inboundConn) handleHello(b []byte) {
 		return
 	}
 	world, known := m.env.Worlds.ByHash(h.namespaceHash)
-	incarnation := framework.Life{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
 	a := answer{security: m.config.security, outcome: outcomeAccepted, limits: m.localLimits()}
 	c.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{key: m.cardKey, acceptor: m.env.Identity.Proc}}
 	switch {
@@ -207,7 +207,7 @@ func (c *inboundConn) handleHello(b []byte) {
 }
 
 // findPeer finds the path of a caller's link, and decides the outcome.
-func (c *inboundConn) findPeer(incarnation framework.Life) outcome {
+func (c *inboundConn) findPeer(incarnation framework.Incarnation) outcome {
 	m, h := c.module, &c.handshake.hello
 	p := m.peers.byIncarnation[incarnation]
 	// The caller has a new state.
@@ -241,7 +241,7 @@ func (c *inboundConn) handleProof(b []byte) {
 		return
 	}
 	world, _ := m.env.Worlds.ByHash(v.hello.namespaceHash)
-	incarnation := framework.Life{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.callerNonce}
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(world, v.hello.rank), Nonce: v.hello.callerNonce}
 	target := c.target
 	switch now := c.findPeer(incarnation); {
 	case now != outcomeAccepted || c.target.peer != target.peer:

@@ -18,41 +18,41 @@ import (
 
 // job is a job in one test, whose modules the test polls and inspects.
 type job struct {
-	t         testing.TB
-	namespace string
-	procs     []*process
-	lives     uint64
+	t            testing.TB
+	namespace    string
+	procs        []*process
+	incarnations uint64
 }
 
 // process is a process of a job. It is the protocol above its module, and records all upcalls.
 type process struct {
 	*module
-	j      *job
-	rank   int
-	life   framework.Life
-	log    bytes.Buffer
-	got    [][]byte
-	lost   []error
-	refuse error // by Frame
-	place  func(header []byte, size int) []byte
-	placed int
-	links  []string
-	told   [][2]int // by Limits
-	alone  bool     // It has no cards.
+	j           *job
+	rank        int
+	incarnation framework.Incarnation
+	log         bytes.Buffer
+	got         [][]byte
+	lost        []error
+	refuse      error // by Frame
+	place       func(header []byte, size int) []byte
+	placed      int
+	links       []string
+	told        [][2]int // by Limits
+	alone       bool     // It has no cards.
 }
 
-func (p *process) Accept(framework.Life) btl.Inbound    { return p }
-func (p *process) PathDown(_ framework.Life, err error) { p.lost = append(p.lost, err) }
-func (p *process) PeerGone(_ framework.Life, err error) { p.lost = append(p.lost, err) }
-func (p *process) Limits(_ framework.Life, eager, frame int) {
+func (p *process) Accept(framework.Incarnation) btl.Inbound    { return p }
+func (p *process) PathDown(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
+func (p *process) PeerGone(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
+func (p *process) Limits(_ framework.Incarnation, eager, frame int) {
 	p.told = append(p.told, [2]int{eager, frame})
 }
-func (p *process) Link(_ framework.Life, note string) { p.links = append(p.links, note) }
-func (p *process) Frame(b []byte) error               { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
-func (p *process) Placed([]byte, int) error           { p.placed++; return nil }
-func (p *process) Card(peer framework.Life) (framework.Peer, bool) {
+func (p *process) Link(_ framework.Incarnation, note string) { p.links = append(p.links, note) }
+func (p *process) Frame(b []byte) error                      { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
+func (p *process) Placed([]byte, int) error                  { p.placed++; return nil }
+func (p *process) Card(peer framework.Incarnation) (framework.Peer, bool) {
 	for _, other := range p.j.procs {
-		if other.life == peer && !p.alone {
+		if other.incarnation == peer && !p.alone {
 			return other.card(), true
 		}
 	}
@@ -85,11 +85,11 @@ func newJobOf(t testing.TB, size int, change func(rank int, p *params)) *job {
 	return j
 }
 
-// open opens one more life of a rank.
+// open opens one more incarnation of a rank.
 func (j *job) open(rank int, change func(rank int, p *params)) *process {
 	j.t.Helper()
-	j.lives++
-	p := &process{j: j, rank: rank, life: framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: j.lives}}
+	j.incarnations++
+	p := &process{j: j, rank: rank, incarnation: framework.Incarnation{ID: framework.MakeProcID(0, uint32(rank)), Nonce: j.incarnations}}
 	values := new(params)
 	framework.FillDefaults(values)
 	values.Include = []string{"lo"}
@@ -100,7 +100,7 @@ func (j *job) open(rank int, change func(rank int, p *params)) *process {
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: j.namespace, Rank: uint32(rank)}, Size: 2, LocalRank: rank, LocalSize: 2},
 			Worlds:   framework.NewWorlds(j.namespace),
-			Self:     p.life, Engine: progress.New(progress.Options{}), Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
+			Self:     p.incarnation, Engine: progress.New(progress.Options{}), Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 		},
 		Params: values, Upcall: p,
 	})
@@ -124,7 +124,7 @@ func (p *process) end() {
 
 // card returns the card for Connect.
 func (p *process) card() framework.Peer {
-	return framework.Peer{Life: p.life, Proc: p.env.Identity.Proc, Blob: p.Blob()}
+	return framework.Peer{Incarnation: p.incarnation, Proc: p.env.Identity.Proc, Blob: p.Blob()}
 }
 
 func (p *process) connect(to *process) btl.Endpoint {

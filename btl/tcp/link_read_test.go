@@ -16,7 +16,7 @@ import (
 func TestReorderBuffer_GapFillsMeanwhile_DeliversAtOnce(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := b.peers.byIncarnation[a.life]
+	p := b.peers.byIncarnation[a.incarnation]
 	h := header{bodySize: 4, kind: kindFrame, number: p.path.nextExpected}
 	p.bufferFrame(h, []byte("late"))
 	if len(b.got) != 2 || string(b.got[1]) != "late" {
@@ -38,7 +38,7 @@ func TestReorderBuffer_GapFillsMeanwhile_DeliversAtOnce(t *testing.T) {
 func TestReorderBuffer_AllFramesBuffered_DeliversInOrder(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
 	a, b, e := j.met()
-	from, to := a.peers.byIncarnation[b.life], b.peers.byIncarnation[a.life]
+	from, to := a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]
 	frame := make([]byte, a.config.frameLimit)
 	sent := 0
 	j.until("all frames", func() bool {
@@ -117,11 +117,11 @@ func TestPlacedPayload_ManyPolls_CompletesOrIsDropped(t *testing.T) {
 func TestPeek_NotDropped_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
-	source := b.PeerSource(a.life).(btl.Peeker)
+	source := b.PeerSource(a.incarnation).(btl.Peeker)
 	for b.Look() > 0 || len(b.readyLinks) > 0 {
 	}
 	j.send(e, []byte("peeked"))
-	l := b.peers.byIncarnation[a.life].links[0]
+	l := b.peers.byIncarnation[a.incarnation].links[0]
 	for n := 0; n == 0; {
 		n, _ = unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 	}
@@ -148,7 +148,7 @@ func TestLink_WriteFails_ReadsToTheEndFirst(t *testing.T) {
 			e.Commit(copy(e.Reserve(len(s)), s))
 		}
 		a.end()
-		l := b.peers.byIncarnation[a.life].links[0]
+		l := b.peers.byIncarnation[a.incarnation].links[0]
 		for range 1000 { // The system needs some time.
 			if l.state > connOpen {
 				break

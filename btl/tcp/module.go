@@ -64,9 +64,9 @@ type hostAddrs struct {
 
 // peerTable has the peers by incarnation.
 type peerTable struct {
-	byIncarnation    map[framework.Life]*peerConn
+	byIncarnation    map[framework.Incarnation]*peerConn
 	sorted           []*peerConn
-	lastDescriptions map[framework.Life]btl.Description
+	lastDescriptions map[framework.Incarnation]btl.Description
 }
 
 // inbound is the listener with the connections in their handshake.
@@ -113,7 +113,7 @@ func (m *module) Caps() btl.Caps {
 func (m *module) Blob() []byte { return m.card }
 
 // Forget implements btl.Forgetter.
-func (m *module) Forget(peer framework.Life) {
+func (m *module) Forget(peer framework.Incarnation) {
 	if p := m.peers.byIncarnation[peer]; p != nil {
 		p.close()
 	}
@@ -121,10 +121,10 @@ func (m *module) Forget(peer framework.Life) {
 }
 
 // Renew implements btl.Renewer.
-func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
+func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }
 
 // PeerSource implements btl.PeerPoller.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	if p := m.peers.byIncarnation[peer]; p != nil && p.wasConnected {
 		return &p.inbound.source
 	}

@@ -112,7 +112,7 @@ func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *
 // busy keeps so much under way that several links are of use.
 func (j *job) busy(a, b *process, done func() bool) {
 	j.t.Helper()
-	e, frame := a.peers.byIncarnation[b.life].outbound.endpoint, make([]byte, 16<<10)
+	e, frame := a.peers.byIncarnation[b.incarnation].outbound.endpoint, make([]byte, 16<<10)
 	j.until("links while much is under way", func() bool {
 		for !done() {
 			dst := e.Reserve(len(frame))
@@ -139,7 +139,7 @@ func (p *peerConn) networksOf() (all []int) {
 func TestNetworks_LinkMovesToOther_NoneStaysUnused(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	if got := p.networksOf(); !slices.Equal(got, []int{0, 1}) {
 		t.Fatalf("links by the networks %v", got)
@@ -161,7 +161,7 @@ func TestReconnect_LastGoodAddress_IsTriedFirst(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	b.host.published = b.host.published[1:] // Other than in the card.
 	j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	strangers := b.inbound.refusedCount
 	for n := range 3 {
 		a.cut()
@@ -175,7 +175,7 @@ func TestReconnect_LastGoodAddress_IsTriedFirst(t *testing.T) {
 func TestAttempt_LinkNotNeeded_IsCanceled(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.dialLink(1, a.readClock(), 1)
 	if d := p.dialers[1]; d == nil || len(d.attempts) != 1 || d.attempts[0].addr.Addr() != b.host.published[1] {
 		t.Fatalf("%+v", p.dialers[1])
@@ -215,7 +215,7 @@ func TestReconnect_ProcessResumes_TriesBeforeItFails(t *testing.T) {
 func TestReconnect_RarePolls_FailsEventually(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	a.cut()
@@ -235,7 +235,7 @@ func TestReconnect_PeerStopped_IsNotLost(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 10 * time.Second })
 	a, b, e := j.met()
 	a.cut()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	j.until("the link is lost", func() bool { return p.path.countUp() == 0 }, b)
 	for range 25 { // seconds
 		a.timers.startedAt = a.timers.startedAt.Add(-time.Second)
@@ -257,7 +257,7 @@ func TestReconnect_PeerStopped_IsNotLost(t *testing.T) {
 func TestReconnect_GoodAddressRefuses_IgnoresOthers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.addrs = append(p.addrs, addrs("192.0.2.77")...) // Reserved for documentation.
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
@@ -273,7 +273,7 @@ func TestReconnect_GoodAddressRefuses_IgnoresOthers(t *testing.T) {
 func TestUnreachableError_SeveralRounds_HasEachAddress(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	d := &slotDialer{}
 	fails := func(addr string, err error) {
 		p.recordFailure(d, failure{addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
@@ -314,7 +314,7 @@ func TestDescribe_UnusedAddresses_HaveReasons(t *testing.T) {
 	}
 	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "not published: such a network ends")
 	j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.addrs = append(p.addrs, addrs("192.0.2.9")...)
 	b.module.card = (&businessCard{security: b.config.security, port: uint16(b.host.port), key: b.cardKey, addrs: p.addrs}).encode()
 	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "more data is in flight", "192.0.2.9", "no network that both hosts share")
@@ -334,7 +334,7 @@ func TestDescribe_UnusedAddresses_HaveReasons(t *testing.T) {
 func TestDescribe_LinkNeverUp_IsNotLost(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.dialers[1] = &slotDialer{backoff: backoff{consecutiveFailures: 1}}
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: not up yet, 1 failed attempt") {
 		t.Errorf("%q", d.Notes)
@@ -361,15 +361,15 @@ func TestConnect_BothDialAtOnce_UsesTheBestNetwork(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	e := a.connect(b)
 	j.until("the hello", func() bool {
-		d := a.peers.byIncarnation[b.life].dialers[0]
+		d := a.peers.byIncarnation[b.incarnation].dialers[0]
 		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
 	}, b)
 	j.until("the answer", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].handshake != nil }, a)
 	b.connect(a)
-	b.peers.byIncarnation[a.life].addrs = nil // it does not come through
+	b.peers.byIncarnation[a.incarnation].addrs = nil // it does not come through
 	j.send(e, []byte("first"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if p := a.peers.byIncarnation[b.life]; p.links[0].remoteAddr.Addr() != p.addrs[0] {
+	if p := a.peers.byIncarnation[b.incarnation]; p.links[0].remoteAddr.Addr() != p.addrs[0] {
 		t.Errorf("%v, and not to %v: %v", p.links[0], p.addrs[0], p.failures)
 	}
 }

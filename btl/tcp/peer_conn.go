@@ -13,7 +13,7 @@ import (
 // peerConn is the connection with one incarnation of a peer.
 type peerConn struct {
 	module      *module
-	incarnation framework.Life
+	incarnation framework.Incarnation
 	proc        framework.Proc
 	// nil if unknown, so that only the peer can connect.
 	card *businessCard
@@ -74,7 +74,7 @@ type ackTimes struct {
 }
 
 // newPeerConn adds a peer to the module. card may be nil.
-func (m *module) newPeerConn(peer framework.Life, card *businessCard) *peerConn {
+func (m *module) newPeerConn(peer framework.Incarnation, card *businessCard) *peerConn {
 	p := &peerConn{module: m, incarnation: peer, proc: m.env.Worlds.Proc(peer.ID), reorder: reorderBuffer{frames: map[uint64]bufferedFrame{}}}
 	for p.state.local == 0 {
 		p.state.local = randomState()

@@ -41,7 +41,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	}
 	j.until("room", func() bool { return ends[0].Reserve(1) != nil && ends[1].Reserve(1) != nil })
 	for i, e := range ends {
-		e.from = e.PeerSource(j.procs[1-i].life).(btl.Peeker)
+		e.from = e.PeerSource(j.procs[1-i].incarnation).(btl.Peeker)
 	}
 	step := func(i int) {
 		e := ends[i]
@@ -61,7 +61,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 			e.Poll()
 			e.peeked = false
 		case 5:
-			e.PeerSource(j.procs[1-i].life).Poll()
+			e.PeerSource(j.procs[1-i].incarnation).Poll()
 			e.peeked = false
 		case 6:
 			e.peeked = e.from.Peek(1+rnd.IntN(16)) != nil
@@ -86,13 +86,13 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	}
 	over := func() bool {
 		return len(ends[0].got)+ends[0].dropped == ends[1].sent && len(ends[1].got)+ends[1].dropped == ends[0].sent &&
-			j.procs[0].peers.byIncarnation[j.procs[1].life].path.isIdle() && j.procs[1].peers.byIncarnation[j.procs[0].life].path.isIdle()
+			j.procs[0].peers.byIncarnation[j.procs[1].incarnation].path.isIdle() && j.procs[1].peers.byIncarnation[j.procs[0].incarnation].path.isIdle()
 	}
 	for start := time.Now(); !over(); {
 		if time.Since(start) > 20*time.Second {
 			for i, e := range ends {
 				asleep, reason := e.asleep()
-				p := e.peers.byIncarnation[j.procs[1-i].life]
+				p := e.peers.byIncarnation[j.procs[1-i].incarnation]
 				t.Errorf("rank %d: %d frames sent, %d not confirmed, %d handed up and %d dropped, asleep %v %s", i, e.sent, p.path.nextNumber-p.path.firstUnacked, len(e.got), e.dropped, asleep, reason)
 			}
 			return

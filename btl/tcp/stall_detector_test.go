@@ -79,7 +79,7 @@ func TestStall_OneReconnect_DoesNotExpire(t *testing.T) {
 
 // stallPair leaves a pair as after some reconnects without a confirmed frame.
 func stallPair(a, b *process) {
-	p := a.peers.byIncarnation[b.life]
+	p := a.peers.byIncarnation[b.incarnation]
 	p.stall.recordReconnect(&p.path, 1)
 	p.stall.recordReconnect(&p.path, 2)
 }
@@ -88,9 +88,9 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 	const retry = 100 * time.Millisecond
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = retry })
 	a, b, e := j.met()
-	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.life].path.isIdle() })
+	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.incarnation].path.isIdle() })
 	b.connect(a)
-	j.until("the peer's path", func() bool { return b.peers.byIncarnation[a.life].path.isIdle() })
+	j.until("the peer's path", func() bool { return b.peers.byIncarnation[a.incarnation].path.isIdle() })
 	dst := e.Reserve(100)
 	if dst == nil {
 		t.Fatal("no room")
@@ -115,13 +115,13 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 func TestPair_IdleLinkBreaksOften_Reconnects(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 100 * time.Millisecond })
 	a, b, e := j.met()
-	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.life].path.isIdle() })
+	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.incarnation].path.isIdle() })
 	j.until("the retry timeout", func() bool { return a.readClock() > 200*time.Millisecond })
 	for n := range 5 {
 		stallPair(a, b)
 		a.cut()
 		j.until("reconnect", func() bool {
-			return a.peers.byIncarnation[b.life].reconnects > n && b.peers.byIncarnation[a.life].reconnects > n
+			return a.peers.byIncarnation[b.incarnation].reconnects > n && b.peers.byIncarnation[a.incarnation].reconnects > n
 		})
 	}
 	j.send(e, []byte("second"))

@@ -11,7 +11,7 @@ import (
 )
 
 // connectedPair returns both ends of a connection, the second as a link of a new pair.
-func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.Life) (*net.TCPConn, *peerConn, *link) {
+func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.Incarnation) (*net.TCPConn, *peerConn, *link) {
 	t.Helper()
 	near, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
 	if err != nil {
@@ -69,7 +69,7 @@ func FuzzStream(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { l.Close() })
-	peer := framework.Life{ID: framework.MakeProcID(0, 1)}
+	peer := framework.Incarnation{ID: framework.MakeProcID(0, 1)}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > window {
 			return

@@ -118,7 +118,7 @@ const (
 
 // checkTLSKey reports whether the caller's key is that of its card. Without a card it holds the hello, and
 // refuses the caller after cardTimeout.
-func (c *inboundConn) checkTLSKey(incarnation framework.Life) bool {
+func (c *inboundConn) checkTLSKey(incarnation framework.Incarnation) bool {
 	m := c.module
 	v := c.handshake
 	card, err := m.cardOf(incarnation)
@@ -148,7 +148,7 @@ func (c *inboundConn) retryHello() {
 }
 
 // cardOf returns the card of a process, or nil if it has not arrived.
-func (m *module) cardOf(incarnation framework.Life) (*businessCard, error) {
+func (m *module) cardOf(incarnation framework.Incarnation) (*businessCard, error) {
 	if p := m.peers.byIncarnation[incarnation]; p != nil && p.card != nil {
 		return p.card, nil
 	}

@@ -127,7 +127,7 @@ func TestAttack_TLSManInTheMiddle_IsRefusedAtBothEnds(t *testing.T) {
 	}
 	config := id.config(func([]byte) error { return nil })
 	c := tls.Client(b.dial(), config)
-	h := hello{security: securityTLS, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: a.life.Nonce, callerState: 5, limits: a.localLimits()}
+	h := hello{security: securityTLS, rank: 0, acceptorNonce: b.incarnation.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: a.incarnation.Nonce, callerState: 5, limits: a.localLimits()}
 	said := make(chan error, 1)
 	go func() {
 		_, err := c.Write(h.encode())
@@ -165,7 +165,7 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	b.alone = false
 	j.send(e, []byte("it has come"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.inbound.refusedCount != 0 || a.peers.byIncarnation[b.life].reconnects != 0 {
+	if b.inbound.refusedCount != 0 || a.peers.byIncarnation[b.incarnation].reconnects != 0 {
 		t.Errorf("%d were turned away", b.inbound.refusedCount)
 	}
 
@@ -189,7 +189,7 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 func TestAttack_MemberPosesAsAnother_IsRefused(t *testing.T) {
 	j := newJob(t, 3, overTLS)
 	a, b, c := j.procs[0], j.procs[1], j.procs[2]
-	a.env.Self, a.env.Identity = c.life, c.env.Identity
+	a.env.Self, a.env.Identity = c.incarnation, c.env.Identity
 	a.connect(b)
 	j.until("it is turned away", func() bool { return b.inbound.refusedCount > 0 })
 	if b.lines(errOtherKey.Error()) != 1 || len(b.peers.byIncarnation) > 0 {
@@ -208,7 +208,7 @@ func TestTLS_LinkIsCut_LosesNothing(t *testing.T) {
 			if k != 25 {
 				continue
 			}
-			for _, l := range a.peers.byIncarnation[b.life].links {
+			for _, l := range a.peers.byIncarnation[b.incarnation].links {
 				if l != nil {
 					unix.Shutdown(l.fd, []int{unix.SHUT_RDWR, unix.SHUT_WR, unix.SHUT_RD}[round%3])
 				}
@@ -233,7 +233,7 @@ func TestTLS_LinkIsCut_LosesNothing(t *testing.T) {
 func TestAttack_InvalidTLS_IsRefused(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
-	plain := hello{security: securityAuth, rank: 0, acceptorNonce: b.life.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
+	plain := hello{security: securityAuth, rank: 0, acceptorNonce: b.incarnation.Nonce, namespaceHash: framework.NamespaceHash(j.namespace), callerNonce: 77, callerState: 5, limits: a.localLimits()}
 	lies := plain
 	lies.security = securityTLS
 	garbage := make([]byte, 4096)
@@ -304,10 +304,10 @@ func overTLS(rank int, p *params) { TLS(rank, p) }
 func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
-	source := b.PeerSource(a.life)
+	source := b.PeerSource(a.incarnation)
 	for b.Look() > 0 || len(b.readyLinks) > 0 {
 	}
-	l := b.peers.byIncarnation[a.life].links[0]
+	l := b.peers.byIncarnation[a.incarnation].links[0]
 	waiting := func() int {
 		n, _ := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 		return n

@@ -62,7 +62,7 @@ type module struct {
 // peer, dest and out on a path to it. The path to a peer is the endpoint.
 type path struct {
 	m                 *module
-	peer              framework.Life
+	peer              framework.Incarnation
 	inbound           btl.Inbound
 	dest              unix.Sockaddr
 	out               []byte
@@ -99,8 +99,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	greeting := m.env.Greet(peer.Life)
-	e := &path{m: m, peer: peer.Life, dest: &unix.SockaddrUnix{Name: string(peer.Blob)}, out: make([]byte, headerSize+frameLimit)}
+	greeting := m.env.Greet(peer.Incarnation)
+	e := &path{m: m, peer: peer.Incarnation, dest: &unix.SockaddrUnix{Name: string(peer.Blob)}, out: make([]byte, headerSize+frameLimit)}
 	copy(e.out[1:], greeting)
 	m.paths[string(greeting)] = e
 	e.Commit(0)

@@ -23,7 +23,7 @@ type node struct {
 	limit          uint64
 }
 
-func (s *node) Accept(framework.Life) btl.Inbound { return s }
+func (s *node) Accept(framework.Incarnation) btl.Inbound { return s }
 
 // size returns the size of frame n.
 func size(n uint64) int { return 8 + int(n%100) }
@@ -50,7 +50,7 @@ func (s *node) Frame(b []byte) error {
 }
 
 // step runs one random operation of a protocol.
-func (s *node) step(peer framework.Life) {
+func (s *node) step(peer framework.Incarnation) {
 	switch s.random.IntN(8) {
 	case 0, 1:
 		s.send()

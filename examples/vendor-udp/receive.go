@@ -15,7 +15,7 @@ import (
 type recvPath struct {
 	m          *module
 	id         uint64
-	peer       framework.Life
+	peer       framework.Incarnation
 	greeting   []byte
 	dest       syscall.Sockaddr // Destination of acks.
 	upcall     btl.Inbound

@@ -19,7 +19,7 @@ import (
 type sendPath struct {
 	m           *module
 	id          uint64
-	peer        framework.Life
+	peer        framework.Incarnation
 	greeting    []byte
 	candidates  []netip.AddrPort // Addresses without a reply.
 	lastRefusal error
@@ -74,7 +74,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	e := &sendPath{
-		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Life, greeting: m.env.Greet(peer.Life), candidates: candidates,
+		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Incarnation, greeting: m.env.Greet(peer.Incarnation), candidates: candidates,
 		window: min(initialWindow, float64(m.params.Window)), slowStartLimit: float64(m.params.Window), openedAt: m.now(),
 	}
 	e.silenceSince = e.openedAt

@@ -11,14 +11,14 @@ import (
 // source polls one peer. All paths share the socket, and Peek leaves datagrams of other peers to Poll.
 type source struct {
 	m      *module
-	peer   framework.Life
+	peer   framework.Incarnation
 	peeked *recvPath // Path of the frame that Peek returned.
 }
 
 var _ btl.Peeker = (*source)(nil)
 
 // PeerSource implements btl.PeerPoller.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	for _, p := range m.recvPaths {
 		if p.peer == peer {
 			return &source{m: m, peer: peer}

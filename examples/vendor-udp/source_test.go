@@ -30,7 +30,7 @@ func pair(t testing.TB) (a, b *module) {
 
 // connect opens a path from a to b.
 func connect(t testing.TB, a, b *module) *sendPath {
-	ep, err := a.Connect(framework.Peer{Life: b.env.Self, Proc: b.env.Identity.Proc, Blob: b.Blob()})
+	ep, err := a.Connect(framework.Peer{Incarnation: b.env.Self, Proc: b.env.Identity.Proc, Blob: b.Blob()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -283,7 +283,7 @@ func (m *module) runTimers(now time.Duration) {
 }
 
 // Forget implements btl.Forgetter.
-func (m *module) Forget(peer framework.Life) {
+func (m *module) Forget(peer framework.Incarnation) {
 	for _, e := range m.sendPaths {
 		if e.peer == peer {
 			e.remove()
@@ -297,7 +297,7 @@ func (m *module) Forget(peer framework.Life) {
 }
 
 // Renew implements btl.Renewer. Path ids are random, so late datagrams never match a new path.
-func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
+func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }
 
 // Close refuses the paths of all known peers and those with datagrams in the socket.
 func (m *module) Close() error {

@@ -10,11 +10,11 @@ import (
 // discardProtocol accepts every path and frame.
 type discardProtocol struct{}
 
-func (discardProtocol) Accept(framework.Life) btl.Inbound { return discardProtocol{} }
-func (discardProtocol) Frame([]byte) error                { return nil }
-func (discardProtocol) Limits(framework.Life, int, int)   {}
-func (discardProtocol) PathDown(framework.Life, error)    {}
-func (discardProtocol) PeerGone(framework.Life, error)    {}
+func (discardProtocol) Accept(framework.Incarnation) btl.Inbound { return discardProtocol{} }
+func (discardProtocol) Frame([]byte) error                       { return nil }
+func (discardProtocol) Limits(framework.Incarnation, int, int)   {}
+func (discardProtocol) PathDown(framework.Incarnation, error)    {}
+func (discardProtocol) PeerGone(framework.Incarnation, error)    {}
 
 // Datagrams of unknown senders never panic, whether the path is unknown, opening or open.
 func FuzzDatagram(f *testing.F) {

@@ -49,7 +49,7 @@ func (j *Job) Begin(rank int, opt progress.Options) progress.Env {
 	return progress.Env{
 		Identity: bootstrap.Identity{Proc: proc, FirstRank: j.First, Size: j.size, MaxSize: j.size, LocalRank: rank / len(j.nodeRanks), LocalSize: len(nodeRanks), LocalRanks: nodeRanks},
 		Worlds:   framework.NewWorlds(j.Namespace),
-		Self:     framework.Life{ID: framework.MakeProcID(0, proc.Rank), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.incarnations))},
+		Self:     framework.Incarnation{ID: framework.MakeProcID(0, proc.Rank), Nonce: framework.NamespaceHash(fmt.Sprint(proc, j.incarnations))},
 		Node:     fmt.Sprintf("%s/%d", j.Namespace, rank%len(j.nodeRanks)),
 		Engine:   progress.New(opt),
 		Logger:   slog.New(slog.DiscardHandler),

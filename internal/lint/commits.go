@@ -12,7 +12,7 @@ import (
 const mostSubject = 72
 
 // landed are the names of the last landed state, in order of preference. LINT_BASE precedes them.
-var landed = []string{"next", "origin/next", "origin/main", "origin/master"}
+var landed = []string{"origin/main", "origin/master"}
 
 // longSubjects returns a line for each commit since the merge base with the landed state whose subject is too long. A clone without that
 // history has none.

@@ -71,7 +71,7 @@ func TestLongSubjects_SinceMergeBase(t *testing.T) {
 	if lines := longSubjects(dir); lines != nil {
 		t.Errorf("without a landed state: %q", lines)
 	}
-	git("branch", "next")
+	git("update-ref", "refs/remotes/origin/main", "HEAD")
 	git("commit", "-q", "--allow-empty", "-m", long[1:]+"\n\n"+long)
 	git("commit", "-q", "--allow-empty", "-m", long)
 	if lines := longSubjects(dir); len(lines) != 1 || !strings.Contains(lines[0], "subject of 73 characters") {

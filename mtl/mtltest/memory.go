@@ -167,7 +167,7 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 var closedModule = &memoryModule{isClosed: true}
 
 type memoryPeer struct {
-	framework.Life
+	framework.Incarnation
 	module *memoryModule
 	// forgetErr is the error of sends after Forget; nil before.
 	forgetErr error
@@ -224,7 +224,7 @@ func (m *memoryModule) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	for i, p := range m.peers {
-		if p.Life == peer.Life && p.forgetErr == nil {
+		if p.Incarnation == peer.Incarnation && p.forgetErr == nil {
 			return mtl.Endpoint(i), nil
 		}
 	}
@@ -232,7 +232,7 @@ func (m *memoryModule) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.peers = append(m.peers, memoryPeer{Life: peer.Life, module: module})
+	m.peers = append(m.peers, memoryPeer{Incarnation: peer.Incarnation, module: module})
 	return mtl.Endpoint(len(m.peers) - 1), nil
 }
 

@@ -41,7 +41,7 @@ func pair(t *testing.T, f *Memory) (m [2]mtl.Module) {
 func TestMemory_ModuleCloses_IsReleased(t *testing.T) {
 	f := NewMemory(Options{})
 	m := pair(t, f)
-	other := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()}
+	other := framework.Peer{Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()}
 	send := func() *mtl.Op {
 		op := &mtl.Op{Owner: new(tells)}
 		to, err := m[0].Connect(other)
@@ -92,7 +92,7 @@ func TestMemory_LateCancel_ReceivesMessage(t *testing.T) {
 	if err := m[1].Recv(&op, 0, mtl.Envelope{CID: 3, Source: mtl.AnySource, Tag: mtl.AnyTag}, buf); err != nil {
 		t.Fatal(err)
 	}
-	to, err := m[0].Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()})
+	to, err := m[0].Connect(framework.Peer{Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, 1)}, Blob: m[1].Blob()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,13 +25,13 @@ type world struct {
 
 // node is one process with an engine, a module and the protocol above it. The engine's lock guards it.
 type node struct {
-	w        *world
-	rank     int
-	life     framework.Life
-	proc     framework.Proc
-	engine   *progress.Engine
-	module   mtl.Module
-	isClosed bool
+	w           *world
+	rank        int
+	incarnation framework.Incarnation
+	proc        framework.Proc
+	engine      *progress.Engine
+	module      mtl.Module
+	isClosed    bool
 
 	control [][]byte
 	// activity completes at each event, if it is awaited.
@@ -57,7 +57,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 // open makes a process. Its module is not added to its engine, because the case polls.
 func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 	env := w.job.Begin(rank, opt)
-	n := &node{w: w, rank: rank, proc: env.Identity.Proc, life: env.Self, engine: env.Engine}
+	n := &node{w: w, rank: rank, proc: env.Identity.Proc, incarnation: env.Self, engine: env.Engine}
 	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
 			w.subject.Params(rank, params)
@@ -111,7 +111,7 @@ func (n *node) close() error {
 
 // peer returns the data that others need to connect to n.
 func (n *node) peer() framework.Peer {
-	return framework.Peer{Life: n.life, Proc: n.proc, Blob: n.module.Blob()}
+	return framework.Peer{Incarnation: n.incarnation, Proc: n.proc, Blob: n.module.Blob()}
 }
 
 // withLock runs f with the engine's lock held.

@@ -53,7 +53,7 @@ func openBenchPeer(rank int, in, out *os.File) (*benchPeer, error) {
 	ofi.Set(p, []string{provider}, "auto", os.Getenv("FERRY_OFI_WAIT"))
 	proc := framework.Proc{Namespace: "bench", Rank: uint32(rank)}
 	m, err := c.Open(context.Background(), mtl.Env{
-		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank}, Worlds: framework.NewWorlds("bench"), Self: framework.Life{Nonce: uint64(rank) + 1}, Logger: slog.New(slog.DiscardHandler)},
+		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2, LocalRank: rank}, Worlds: framework.NewWorlds("bench"), Self: framework.Incarnation{Nonce: uint64(rank) + 1}, Logger: slog.New(slog.DiscardHandler)},
 		Params: p, Upcall: discardUpcall{},
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func openBenchPeer(rank int, in, out *os.File) (*benchPeer, error) {
 		return nil, err
 	}
 	other := uint32(1 - rank)
-	peer, err := m.Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, other), Nonce: uint64(other) + 1}, Proc: framework.Proc{Namespace: "bench", Rank: other}, Blob: blob})
+	peer, err := m.Connect(framework.Peer{Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, other), Nonce: uint64(other) + 1}, Proc: framework.Proc{Namespace: "bench", Rank: other}, Blob: blob})
 	return &benchPeer{m, peer, int32(rank)}, err
 }
 

@@ -66,7 +66,7 @@ func profileChild(what string) error {
 
 // takesSignals connects with its own process first.
 func takesSignals(self *member, term <-chan os.Signal) error {
-	to, err := self.m.Connect(framework.Peer{Life: self.life(), Proc: proc("job", 0), Blob: self.m.Blob()})
+	to, err := self.m.Connect(framework.Peer{Incarnation: self.incarnation(), Proc: proc("job", 0), Blob: self.m.Blob()})
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func calls(m mtl.Module, job, address string) error {
 	if err != nil {
 		return err
 	}
-	to, err := m.Connect(framework.Peer{Life: framework.Life{Nonce: 1}, Proc: proc(job, 0), Blob: blob})
+	to, err := m.Connect(framework.Peer{Incarnation: framework.Incarnation{Nonce: 1}, Proc: proc(job, 0), Blob: blob})
 	if err != nil {
 		return err
 	}

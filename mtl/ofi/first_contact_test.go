@@ -61,7 +61,7 @@ func (g *gate) mustNotBlock(t testing.TB, calls func()) {
 }
 
 func noContact(rank int32, blob []byte) framework.Peer {
-	return framework.Peer{Life: framework.Life{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
+	return framework.Peer{Incarnation: framework.Incarnation{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
 }
 
 // psm3 connects in the call that inserts an address, other providers with the first message. Operations during such a call

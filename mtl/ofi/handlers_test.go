@@ -70,7 +70,7 @@ func warnedChild(what string) error {
 		ofi.SetWarn(p, warn == "on")
 		proc := framework.Proc{Namespace: "job", Rank: rank}
 		m, err := component.Open(context.Background(), mtl.Env{
-			Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+			Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 2, LocalSize: 2}, Worlds: framework.NewWorlds("job"), Self: framework.Incarnation{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
 			Params: p, Upcall: discardUpcall{},
 		})
 		if err != nil {
@@ -94,7 +94,7 @@ func handlersChild(lib string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	m, err := component.Open(ctx, mtl.Env{
-		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1}, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+		Env:    progress.Env{Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1}, Worlds: framework.NewWorlds("job"), Self: framework.Incarnation{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
 		Params: p, Upcall: discardUpcall{},
 	})
 	if err != nil {

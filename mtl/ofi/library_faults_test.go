@@ -71,7 +71,7 @@ func openAs(t *testing.T, id bootstrap.Identity, set func(params any)) (mtl.Modu
 	set(p)
 	id.Proc = framework.Proc{Namespace: "job"}
 	return c.Open(t.Context(), mtl.Env{
-		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: framework.Life{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
+		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds("job"), Self: framework.Incarnation{Nonce: 7}, Logger: slog.New(slog.DiscardHandler)},
 		Params: p, Upcall: discardUpcall{},
 	})
 }

@@ -48,7 +48,7 @@ func openFaulty(t *testing.T, fault, wait string) *faultRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	self, err := m.Connect(framework.Peer{Life: framework.Life{Nonce: 7}, Proc: framework.Proc{Namespace: "job"}, Blob: m.Blob()})
+	self, err := m.Connect(framework.Peer{Incarnation: framework.Incarnation{Nonce: 7}, Proc: framework.Proc{Namespace: "job"}, Blob: m.Blob()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestPeer_Fails_OthersContinue(t *testing.T) {
 			for _, posted := range []bool{true, false} {
 				e, cmd, stop := startBenchChild(t, fmt.Sprintf("false 0 %d", 16<<20))
 				defer stop()
-				self, err := e.m.Connect(framework.Peer{Life: framework.Life{Nonce: 1}, Proc: framework.Proc{Namespace: "bench"}, Blob: e.m.Blob()})
+				self, err := e.m.Connect(framework.Peer{Incarnation: framework.Incarnation{Nonce: 1}, Proc: framework.Proc{Namespace: "bench"}, Blob: e.m.Blob()})
 				if err != nil {
 					t.Fatal(err)
 				}

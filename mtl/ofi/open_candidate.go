@@ -127,7 +127,7 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Lib
 	if err = m.start(c, controlReceiveCount(c.info, p.Buffers)); err == nil {
 		patience := trial.NewPatience(p.Deadline)
 		err = trial.Test{
-			Module: m, Self: framework.Peer{Life: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob},
+			Module: m, Self: framework.Peer{Incarnation: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob},
 			Upcall: m.swapUpcall, HasSourceData: l.hasSourceData, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
 			AbortReason: func() error {
 				if patience.Over() || ctx.Err() != nil {

@@ -11,7 +11,7 @@ import (
 
 // peer is a connected process.
 type peer struct {
-	framework.Life
+	framework.Incarnation
 	// address is the index in libfabric's address vector, valid from stage addressKnown on.
 	address uint64
 	// rawAddress is the network address from the business card.
@@ -39,9 +39,9 @@ type peer struct {
 // peerTable holds the connected processes.
 type peerTable struct {
 	// all is indexed by mtl.Endpoint. Peers are never removed.
-	all     []peer
-	byLife  map[framework.Life]mtl.Endpoint
-	byNonce map[uint64]mtl.Endpoint
+	all           []peer
+	byIncarnation map[framework.Incarnation]mtl.Endpoint
+	byNonce       map[uint64]mtl.Endpoint
 	// injected lists the peers for which libfabric may still hold injected messages.
 	injected []mtl.Endpoint
 	// blocked lists the peers with blockedSends, each once.
@@ -57,14 +57,14 @@ var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", 
 
 func newPeerTable() peerTable {
 	return peerTable{
-		all:     []peer{{forgetErr: errUnknownEndpoint}}, // mtl.NoEndpoint
-		byLife:  map[framework.Life]mtl.Endpoint{},
-		byNonce: map[uint64]mtl.Endpoint{},
+		all:           []peer{{forgetErr: errUnknownEndpoint}}, // mtl.NoEndpoint
+		byIncarnation: map[framework.Incarnation]mtl.Endpoint{},
+		byNonce:       map[uint64]mtl.Endpoint{},
 	}
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
-	if to, ok := m.peers.byLife[p.Life]; ok {
+	if to, ok := m.peers.byIncarnation[p.Incarnation]; ok {
 		return to, nil
 	}
 	address, err := m.checkReach(p)
@@ -72,9 +72,9 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 		return 0, err
 	}
 	to := mtl.Endpoint(len(m.peers.all))
-	m.peers.all = append(m.peers.all, peer{Life: p.Life, rawAddress: bytes.Clone(address)})
+	m.peers.all = append(m.peers.all, peer{Incarnation: p.Incarnation, rawAddress: bytes.Clone(address)})
 	m.requestContact(to, addressKnown)
-	m.peers.byLife[p.Life], m.peers.byNonce[p.Nonce] = to, to
+	m.peers.byIncarnation[p.Incarnation], m.peers.byNonce[p.Nonce] = to, to
 	return to, nil
 }
 
@@ -86,7 +86,7 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 		return
 	}
 	p.forgetErr = m.transportError("send", to, why)
-	delete(m.peers.byLife, p.Life)
+	delete(m.peers.byIncarnation, p.Incarnation)
 	delete(m.peers.byNonce, p.Nonce)
 	p.blockedSends, p.unackedSends = fifo{}, nil
 	for _, s := range m.slots.all {

@@ -29,7 +29,7 @@ func openPair(t *testing.T, provider string, wait time.Duration) (a, b *faultRig
 	for i, r := range rigs {
 		other := uint32(1 - i)
 		var err error
-		r.self, err = r.m.Connect(framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, other), Nonce: 100 + uint64(other)}, Proc: framework.Proc{Namespace: "job", Rank: other}, Blob: rigs[other].m.Blob()})
+		r.self, err = r.m.Connect(framework.Peer{Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, other), Nonce: 100 + uint64(other)}, Proc: framework.Proc{Namespace: "job", Rank: other}, Blob: rigs[other].m.Blob()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,8 +57,8 @@ type member struct {
 	rank int32
 }
 
-func (m *member) life() framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, uint32(m.rank)), Nonce: uint64(m.rank) + 1}
+func (m *member) incarnation() framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, uint32(m.rank)), Nonce: uint64(m.rank) + 1}
 }
 
 func proc(job string, rank int32) framework.Proc {
@@ -79,7 +79,7 @@ func openUnder(up mtl.Receiver, job string, rank int32, set func(p any)) (mtl.Mo
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	id := bootstrap.Identity{Proc: proc(job, rank), Size: 4, LocalSize: 4, LocalRank: int(rank)}
-	self := framework.Life{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
+	self := framework.Incarnation{ID: framework.MakeProcID(0, uint32(rank)), Nonce: uint64(rank) + 1}
 	return c.Open(ctx, mtl.Env{
 		Env:    progress.Env{Identity: id, Worlds: framework.NewWorlds(job), Self: self, Logger: slog.New(slog.DiscardHandler)},
 		Params: p, Upcall: up,
@@ -127,7 +127,7 @@ func refused(t testing.TB, set func(p any)) error {
 
 func (m *member) to(other *member) mtl.Endpoint {
 	m.t.Helper()
-	to, err := m.m.Connect(framework.Peer{Life: other.life(), Proc: proc("job", other.rank), Blob: other.m.Blob()})
+	to, err := m.m.Connect(framework.Peer{Incarnation: other.incarnation(), Proc: proc("job", other.rank), Blob: other.m.Blob()})
 	if err != nil {
 		m.t.Fatal(err)
 	}

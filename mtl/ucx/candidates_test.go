@@ -136,38 +136,38 @@ func TestTag_AnyEnvelope_KeepsEveryField(t *testing.T) {
 	}
 }
 
-var entry = cardEntry{life: framework.Life{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
+var entry = cardEntry{incarnation: framework.Incarnation{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
 
 // UCX takes no length and must not see such an entry.
 func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
 	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: peerTable{all: []peer{{}}}}
-	look := func(b []byte, life framework.Life) error {
-		_, err := m.checkReach(framework.Peer{Life: life, Blob: b})
+	look := func(b []byte, incarnation framework.Incarnation) error {
+		_, err := m.checkReach(framework.Peer{Incarnation: incarnation, Blob: b})
 		return err
 	}
-	if err := look(whole, entry.life); err != nil {
+	if err := look(whole, entry.incarnation); err != nil {
 		t.Errorf("another minor version: %v", err)
 	}
 	for n := range len(whole) {
-		if look(whole[:n], entry.life) == nil {
+		if look(whole[:n], entry.incarnation) == nil {
 			t.Errorf("%d bytes of %d are taken", n, len(whole))
 		}
 		changed := bytes.Clone(whole)
 		changed[n] ^= 1
-		if look(changed, entry.life) == nil {
+		if look(changed, entry.incarnation) == nil {
 			t.Errorf("byte %d changed is taken", n)
 		}
 	}
-	if err := look(whole, framework.Life{ID: 9, Nonce: 9}); err == nil || !strings.Contains(err.Error(), "another process") {
+	if err := look(whole, framework.Incarnation{ID: 9, Nonce: 9}); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("another process's: %v", err)
 	}
 	newer, apart := entry, entry
 	newer.library, apart.offer = "2.0.0", "rc, packed"
-	if err := look(newer.encode(), entry.life); err == nil || !strings.Contains(err.Error(), "2.0.0") || !strings.Contains(err.Error(), "1.18.0") {
+	if err := look(newer.encode(), entry.incarnation); err == nil || !strings.Contains(err.Error(), "2.0.0") || !strings.Contains(err.Error(), "1.18.0") {
 		t.Errorf("another major version: %v", err)
 	}
-	if err := look(apart.encode(), entry.life); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "tcp/eth0") || !strings.Contains(err.Error(), "tcp/eth1") {
+	if err := look(apart.encode(), entry.incarnation); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "tcp/eth0") || !strings.Contains(err.Error(), "tcp/eth1") {
 		t.Errorf("another class: %v", err)
 	}
 }

@@ -30,8 +30,8 @@ const maxCardEntry = 48 << 10
 // Numbers are little-endian. UCX takes an address without a length and does not validate it, so the checksum protects
 // it.
 type cardEntry struct {
-	life  framework.Life
-	offer string
+	incarnation framework.Incarnation
+	offer       string
 	// node identifies the node of a process that only its node reaches; otherwise it is empty.
 	node string
 	// transports is for errors.
@@ -44,8 +44,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (b cardEntry) encode() []byte {
 	out := append(make([]byte, 0, 256+len(b.address)), cardVersion, 0, 0, 0, 0)
-	out = binary.LittleEndian.AppendUint64(out, uint64(b.life.ID))
-	out = binary.LittleEndian.AppendUint64(out, b.life.Nonce)
+	out = binary.LittleEndian.AppendUint64(out, uint64(b.incarnation.ID))
+	out = binary.LittleEndian.AppendUint64(out, b.incarnation.Nonce)
 	for _, text := range []string{b.offer, b.node, b.transports, b.library} {
 		out = append(append(out, text...), 0)
 	}
@@ -68,7 +68,7 @@ func parseCardEntry(in []byte) (cardEntry, error) {
 	if len(in) < head || len(in) > maxCardEntry || binary.LittleEndian.Uint32(in[1:]) != crc32.Checksum(in[5:], castagnoli) {
 		return cardEntry{}, errCardEntry
 	}
-	b := cardEntry{life: framework.Life{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
+	b := cardEntry{incarnation: framework.Incarnation{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
 	parts := bytes.SplitN(in[head:], []byte{0}, 5)
 	if len(parts) < 5 || len(parts[0]) == 0 || len(parts[4]) == 0 {
 		return cardEntry{}, errCardEntry

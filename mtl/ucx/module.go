@@ -59,7 +59,7 @@ const maxMessage = 1 << 20
 
 // peer is a connected process.
 type peer struct {
-	framework.Life
+	framework.Incarnation
 	// address is the worker address from the business card.
 	address []byte
 	// transports lists the transports of the peer, for errors.
@@ -76,8 +76,8 @@ type peer struct {
 // peerTable holds the connected processes.
 type peerTable struct {
 	// all is indexed by mtl.Endpoint. Peers are never removed.
-	all    []peer
-	byLife map[framework.Life]mtl.Endpoint
+	all           []peer
+	byIncarnation map[framework.Incarnation]mtl.Endpoint
 	// unflushed lists the peers for which UCX may still hold messages, each once.
 	unflushed []mtl.Endpoint
 	// forgotten counts the peers with isForgotten.
@@ -86,8 +86,8 @@ type peerTable struct {
 
 func newPeerTable() peerTable {
 	return peerTable{
-		all:    []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
-		byLife: map[framework.Life]mtl.Endpoint{},
+		all:           []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
+		byIncarnation: map[framework.Incarnation]mtl.Endpoint{},
 	}
 }
 

@@ -61,7 +61,7 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, 
 	if err = m.start(c); err == nil {
 		left := trial.NewPatience(p.Deadline)
 		err = trial.Test{
-			Module: m, Self: framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.blob},
+			Module: m, Self: framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.blob},
 			Upcall: m.swapUpcall, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
 			AbortReason: func() error {
 				if left.Over() || ctx.Err() != nil {

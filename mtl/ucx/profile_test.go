@@ -70,8 +70,8 @@ type discardUpcall struct{}
 func (discardUpcall) Control([]byte)                            {}
 func (discardUpcall) Endpoint(uint32, int) (mtl.Endpoint, bool) { return 0, false }
 
-func life(rank uint32) framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, rank), Nonce: uint64(rank) + 1}
+func incarnation(rank uint32) framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, rank), Nonce: uint64(rank) + 1}
 }
 
 // member is a process of a job of two on one node.
@@ -98,7 +98,7 @@ func openWith(p any, rank uint32) (mtl.Module, error) {
 	return ucx.Component().Open(context.Background(), mtl.Env{
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: rank}, Size: 2, LocalSize: 2, LocalRank: int(rank)},
-			Worlds:   framework.NewWorlds("job"), Self: life(rank), Logger: slog.New(slog.DiscardHandler),
+			Worlds:   framework.NewWorlds("job"), Self: incarnation(rank), Logger: slog.New(slog.DiscardHandler),
 		},
 		Params: p, Upcall: discardUpcall{},
 	})
@@ -125,7 +125,7 @@ func membersIn(t *testing.T, mode, lib string, classes ...string) (a, b *member)
 }
 
 func (m *member) peer() framework.Peer {
-	return framework.Peer{Life: life(m.rank), Proc: framework.Proc{Namespace: "job", Rank: m.rank}, Blob: m.Blob()}
+	return framework.Peer{Incarnation: incarnation(m.rank), Proc: framework.Proc{Namespace: "job", Rank: m.rank}, Blob: m.Blob()}
 }
 
 func (m *member) to(other *member) mtl.Endpoint {

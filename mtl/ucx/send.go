@@ -153,7 +153,7 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 	}
 	p.isForgotten = true
 	m.peers.forgotten++
-	delete(m.peers.byLife, p.Life)
+	delete(m.peers.byIncarnation, p.Incarnation)
 	m.disconnectPeer(to, m.transportError("send", to, why))
 	m.abandonClaimedReceives(to)
 	m.checkQueue()
@@ -212,7 +212,7 @@ func (m *module) codeError(op string, to mtl.Endpoint, code ucp.Status) error {
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
-	if to, ok := m.peers.byLife[p.Life]; ok {
+	if to, ok := m.peers.byIncarnation[p.Incarnation]; ok {
 		return to, nil
 	}
 	b, err := m.checkReach(p)
@@ -220,8 +220,8 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 		return 0, err
 	}
 	to := mtl.Endpoint(len(m.peers.all))
-	m.peers.all = append(m.peers.all, peer{Life: p.Life, address: bytes.Clone(b.address), transports: b.transports})
-	m.peers.byLife[p.Life] = to
+	m.peers.all = append(m.peers.all, peer{Incarnation: p.Incarnation, address: bytes.Clone(b.address), transports: b.transports})
+	m.peers.byIncarnation[p.Incarnation] = to
 	return to, nil
 }
 
@@ -240,7 +240,7 @@ func (m *module) checkReach(peer framework.Peer) (cardEntry, error) {
 	switch {
 	case err != nil:
 		return b, fmt.Errorf("%s: %v: %w", component, peer.Proc, err)
-	case b.life != peer.Life:
+	case b.incarnation != peer.Incarnation:
 		return b, fmt.Errorf("%s: %v has the entry of another process in its business card", component, peer.Proc)
 	case majorVersion(b.library) != majorVersion(m.version):
 		return b, fmt.Errorf("%s: %w: %v has UCX %s, and this process UCX %s: they don't understand each other's addresses", component, framework.ErrUnsupported, peer.Proc, b.library, m.version)

@@ -63,7 +63,7 @@ func sendFirst(t *testing.T, peer string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := m.Connect(framework.Peer{Life: life(1), Proc: framework.Proc{Namespace: "job", Rank: 1}, Blob: blob})
+		to, err := m.Connect(framework.Peer{Incarnation: incarnation(1), Proc: framework.Proc{Namespace: "job", Rank: 1}, Blob: blob})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,10 +19,10 @@ import (
 // protocol refuses some of the frames, and forgets peers while it is called.
 type protocol struct{ m *module }
 
-func (p protocol) Accept(framework.Life) btl.Inbound     { return p }
-func (p protocol) Limits(framework.Life, int, int)       {}
-func (p protocol) PathDown(peer framework.Life, _ error) { p.m.Forget(peer) }
-func (p protocol) PeerGone(peer framework.Life, _ error) { p.m.Forget(peer) }
+func (p protocol) Accept(framework.Incarnation) btl.Inbound     { return p }
+func (p protocol) Limits(framework.Incarnation, int, int)       {}
+func (p protocol) PathDown(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
+func (p protocol) PeerGone(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
 func (p protocol) Frame(b []byte) error {
 	if b[0] == 0xff {
 		return errors.New("invalid")
@@ -76,7 +76,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(byte(wire.Accept), byte(1), caller, byte(wire.Frame), byte(1), []byte{0xff})
 	f.Add(byte(wire.Ended), byte(2), []byte{1, 0, 0, 0}, byte(wire.Opened), byte(2), []byte{})
 	f.Add(byte(wire.Idle), byte(2), make([]byte, 8), byte(wire.Accept), byte(3), caller)
-	peer := framework.Peer{Life: framework.Life{ID: framework.MakeProcID(0, 1), Nonce: 9}, Proc: framework.Proc{Namespace: self.Namespace, Rank: 1}, Blob: []byte("b")}
+	peer := framework.Peer{Incarnation: framework.Incarnation{ID: framework.MakeProcID(0, 1), Nonce: 9}, Proc: framework.Proc{Namespace: self.Namespace, Rank: 1}, Blob: []byte("b")}
 	f.Fuzz(func(t *testing.T, kind1, path1 byte, body1 []byte, kind2, path2 byte, body2 []byte) {
 		m.meet(t, 0)
 		defer m.leaves()
@@ -100,7 +100,7 @@ func FuzzMessages(f *testing.F) {
 		if e := ep.(*outbound); e.credit < 0 || e.credit > wire.Credit || e.sent > 2 {
 			t.Errorf("%+v", e)
 		}
-		m.endPathsTo(peer.Life, "send", errors.New("the path ends"))
+		m.endPathsTo(peer.Incarnation, "send", errors.New("the path ends"))
 		if len(m.outbounds) > 0 || len(m.inbounds) > 2 {
 			t.Errorf("%d paths to peers, and %d from them are left", len(m.outbounds), len(m.inbounds))
 		}

@@ -86,15 +86,15 @@ type upcalls struct {
 	got  int
 }
 
-func (u *upcalls) Accept(framework.Life) btl.Inbound { return u }
-func (u *upcalls) Limits(framework.Life, int, int)   {}
-func (u *upcalls) PathDown(_ framework.Life, e error) {
+func (u *upcalls) Accept(framework.Incarnation) btl.Inbound { return u }
+func (u *upcalls) Limits(framework.Incarnation, int, int)   {}
+func (u *upcalls) PathDown(_ framework.Incarnation, e error) {
 	u.mu.Lock()
 	u.lost = append(u.lost, e)
 	u.mu.Unlock()
 }
-func (u *upcalls) PeerGone(p framework.Life, e error) { u.PathDown(p, e) }
-func (u *upcalls) Frame([]byte) error                 { u.got++; return nil }
+func (u *upcalls) PeerGone(p framework.Incarnation, e error) { u.PathDown(p, e) }
+func (u *upcalls) Frame([]byte) error                        { u.got++; return nil }
 
 // open opens a plugin with its log on w.
 func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {
@@ -152,7 +152,7 @@ func child(t *testing.T) int {
 func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (time.Duration, error) {
 	t.Helper()
 	env.Engine.Add(m)
-	me := framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()}
+	me := framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()}
 	env.Engine.Lock()
 	ep, err := m.Connect(me)
 	env.Engine.Unlock()
@@ -245,7 +245,7 @@ func TestRings_BothFull_PollDoesNotBlock(t *testing.T) {
 		go func() {
 			env.Engine.Lock()
 			defer env.Engine.Unlock()
-			ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+			ep, err := m.Connect(framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
 			for sent := 0; err == nil && u.got < frames; m.Poll() {
 				for ; sent < frames && ep.Reserve(m.Caps().FrameLimit) != nil; sent++ {
 					ep.Commit(m.Caps().FrameLimit)
@@ -272,7 +272,7 @@ func TestCommit_AfterEnd_IsDropped(t *testing.T) {
 		}
 		env.Engine.Lock()
 		defer env.Engine.Unlock()
-		ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+		ep, err := m.Connect(framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,10 +104,10 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		return nil, err
 	}
 	m.lastOutbound += 2
-	e := &outbound{m: m, id: m.lastOutbound, peer: peer.Life, openDeadline: time.Now().Add(m.params.Opening)}
+	e := &outbound{m: m, id: m.lastOutbound, peer: peer.Incarnation, openDeadline: time.Now().Add(m.params.Opening)}
 	m.outbounds[e.id] = e
 	m.opening = append(m.opening, e)
-	target := wire.Target{Caller: wire.CallerOf(peer.Life, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Life), Blob: peer.Blob}
+	target := wire.Target{Caller: wire.CallerOf(peer.Incarnation, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Incarnation), Blob: peer.Blob}
 	m.sendMessage(wire.Connect, e.id, target.Bytes())
 	return e, nil
 }
@@ -294,7 +294,7 @@ func (m *module) endAllPaths(why error) int {
 	m.queue, m.opening = nil, nil
 	m.blob.Store(nil)
 	again := m.scheduleRestart(why)
-	peers := map[framework.Life]bool{} // Whether a path had opened.
+	peers := map[framework.Incarnation]bool{} // Whether a path had opened.
 	for _, e := range m.outbounds {
 		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
 	}
@@ -363,14 +363,14 @@ func (m *module) accept(path uint32, body []byte) error {
 		return fmt.Errorf("a peer's path has number %d, after %d", path, m.lastInbound)
 	}
 	m.lastInbound = path
-	life, err := c.Life(m.env.Worlds)
+	incarnation, err := c.Incarnation(m.env.Worlds)
 	if err != nil {
 		m.sendMessage(wire.Refuse, path, []byte(err.Error()))
 		return nil
 	}
-	p := &inbound{m: m, id: path, peer: life}
+	p := &inbound{m: m, id: path, peer: incarnation}
 	m.inbounds[path] = p
-	p.up = m.env.Upcall.Accept(life)
+	p.up = m.env.Upcall.Accept(incarnation)
 	return nil
 }
 
@@ -400,7 +400,7 @@ func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) 
 
 // endPathsTo ends all paths with a peer, and notifies the protocol once. A path that has never opened ends alone. The end of a path that the protocol has
 // closed is not reported. The plugin is notified of all paths that it may still use.
-func (m *module) endPathsTo(peer framework.Life, op string, err error) {
+func (m *module) endPathsTo(peer framework.Incarnation, op string, err error) {
 	never, tell := errors.Is(err, btl.ErrNeverOpened), false
 	for id, e := range m.outbounds {
 		if e.peer == peer && (!never || !e.isOpened) {
@@ -423,7 +423,7 @@ func (m *module) endPathsTo(peer framework.Life, op string, err error) {
 }
 
 // Forget implements btl.Forgetter.
-func (m *module) Forget(peer framework.Life) {
+func (m *module) Forget(peer framework.Incarnation) {
 	for _, e := range m.outbounds {
 		if e.peer == peer {
 			e.Close()
@@ -437,4 +437,4 @@ func (m *module) Forget(peer framework.Life) {
 }
 
 // Renew implements btl.Renewer. Path numbers are not reused, so that late messages of old paths are detected.
-func (m *module) Renew(peer framework.Life) { m.Forget(peer) }
+func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }

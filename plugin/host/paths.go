@@ -14,7 +14,7 @@ import (
 type outbound struct {
 	m            *module
 	id           uint32
-	peer         framework.Life
+	peer         framework.Incarnation
 	reserved     []byte // Reserved and not committed.
 	isOpened     bool
 	isClosed     bool
@@ -86,18 +86,18 @@ func (e *outbound) Close() {
 type inbound struct {
 	m    *module
 	id   uint32
-	peer framework.Life
+	peer framework.Incarnation
 	up   btl.Inbound
 }
 
 // fromPeer is the source of messages from one peer. It polls one message of the plugin at a time, of any peer.
 type fromPeer struct {
 	m    *module
-	peer framework.Life
+	peer framework.Incarnation
 }
 
 // PeerSource implements btl.PeerPoller.
-func (m *module) PeerSource(peer framework.Life) progress.Source {
+func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	for _, p := range m.inbounds {
 		if p.peer == peer {
 			return &fromPeer{m, peer}

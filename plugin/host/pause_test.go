@@ -51,7 +51,7 @@ func TestPlugin_AfterPause_PollsAgain(t *testing.T) {
 	const frames = 4000
 	e := env.Engine
 	e.Lock()
-	ep, err := m.Connect(framework.Peer{Life: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
+	ep, err := m.Connect(framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
 	e.Unlock()
 	if err != nil {
 		t.Fatal(err)

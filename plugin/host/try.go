@@ -24,7 +24,7 @@ func Try(ctx context.Context, c framework.Component, params any) error {
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: proc, Size: 1, LocalSize: 1},
 			Worlds:   framework.NewWorlds(proc.Namespace),
-			Self:     framework.Life{ID: framework.MakeProcID(0, 0), Nonce: rand.Uint64() | 1},
+			Self:     framework.Incarnation{ID: framework.MakeProcID(0, 0), Nonce: rand.Uint64() | 1},
 			Engine:   progress.New(progress.Options{}),
 			Logger:   slog.New(slog.DiscardHandler),
 		},

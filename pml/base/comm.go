@@ -53,11 +53,11 @@ func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.CommClose) (c Comm[P], err e
 func (t *Procs[P]) Drop(c *Comm[P]) { t.releaseRoster(c.roster) }
 
 // check returns an error if the spec is invalid for process self.
-func check(name string, spec *pml.CommSpec, self framework.Life) error {
+func check(name string, spec *pml.CommSpec, self framework.Incarnation) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: pml %s: %s", framework.ErrGroup, name, fmt.Sprintf(format, args...))
 	}
-	if spec.Members == nil || spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank).Life != self {
+	if spec.Members == nil || spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank).Incarnation != self {
 		return refuse("rank %d is not this process", spec.Rank)
 	}
 	if n := spec.Members.Len(); spec.Indices != nil && len(spec.Indices) != n {
@@ -111,7 +111,7 @@ func (c *Comm[P]) IsProc(rank int, p P) bool { return c.roster.isProc(rank, p) }
 // Ranks returns the ranks of a process, ascending.
 func (c *Comm[P]) Ranks(p P) []int {
 	r := c.roster
-	first := r.firstRankOf(p.Base().Life)
+	first := r.firstRankOf(p.Base().Incarnation)
 	if first < 0 || !r.isProc(first, p) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (c *Comm[P]) Ranks(p P) []int {
 
 // RankOf returns the rank of an endpoint of a process, or -1.
 func (c *Comm[P]) RankOf(p P, endpoint uint16) int {
-	rank := c.Spec.Members.Rank(pml.Member{Life: p.Base().Life, Endpoint: endpoint})
+	rank := c.Spec.Members.Rank(pml.Member{Incarnation: p.Base().Incarnation, Endpoint: endpoint})
 	if rank >= 0 && !c.roster.isProc(rank, p) { // A newer process has this incarnation's state.
 		return -1
 	}
@@ -283,7 +283,7 @@ func (c *Comm[P]) EndError(rank int, plane pml.Plane, p P) error {
 
 // HasProc reports whether a process has a rank.
 func (c *Comm[P]) HasProc(p P) bool {
-	first := c.roster.firstRankOf(p.Base().Life)
+	first := c.roster.firstRankOf(p.Base().Incarnation)
 	return first >= 0 && c.roster.isProc(first, p)
 }
 

@@ -17,17 +17,17 @@ type stub struct{ Proc }
 
 func (s *stub) Fail(err error) { s.MarkEnded(err) }
 
-func life(n int) framework.Life {
-	return framework.Life{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
+func incarnation(n int) framework.Incarnation {
+	return framework.Incarnation{ID: framework.MakeProcID(0, uint32(n)), Nonce: uint64(n) + 1}
 }
 
 // newProcs returns the processes of a module. This process is 0. The cards of the first n are
 // known.
 func newProcs(n int) *Procs[*stub] {
-	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}}
+	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: incarnation(0)}}
 	t := NewProcs("test", env, func(p Proc) *stub { return &stub{p} }, nil)
 	for i := range n {
-		t.SetPresent(t.Get(life(i)))
+		t.SetPresent(t.Get(incarnation(i)))
 	}
 	return &t
 }
@@ -36,7 +36,7 @@ func newProcs(n int) *Procs[*stub] {
 func members(pairs ...[2]int) pml.Members {
 	var list []pml.Member
 	for _, p := range pairs {
-		list = append(list, pml.Member{Life: life(p[0]), Endpoint: uint16(p[1])})
+		list = append(list, pml.Member{Incarnation: incarnation(p[0]), Endpoint: uint16(p[1])})
 	}
 	return pml.NewMembers(list)
 }
@@ -150,11 +150,11 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := procs.Find(life(1))
-	if !procs.Renew(life(1), old) {
+	old := procs.Find(incarnation(1))
+	if !procs.Renew(incarnation(1), old) {
 		t.Fatal("not renewed")
 	}
-	procs.SetPresent(procs.Get(life(1)))
+	procs.SetPresent(procs.Get(incarnation(1)))
 	after, err := procs.Comm(spec, cid.CommClose{})
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	dead := c.Proc(1)
 	for what, err := range map[string]error{
 		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
@@ -208,13 +208,13 @@ func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 			}
 		}
 	}
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	ends("one has died", c.Proc(1), nil)
 	c.SetSuspended(pml.PointToPoint, why)
 	ends("suspended", c.Proc(1), nil)
-	procs.HandleEnd(life(2), framework.ErrPeerClosed)
+	procs.HandleEnd(incarnation(2), framework.ErrPeerClosed)
 	ends("another one has left", c.Proc(2), nil)
-	procs.HandleFailure(life(3), "killed")
+	procs.HandleFailure(incarnation(3), "killed")
 	ends("no member is left, suspended", c.Proc(3), nil)
 	c.SetSuspended(pml.PointToPoint, nil)
 	ends("no member is left", c.Proc(3), framework.ErrProcFailed)
@@ -227,11 +227,11 @@ func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.HandleEnd(life(1), framework.ErrPeerDisconnected)
+	procs.HandleEnd(incarnation(1), framework.ErrPeerDisconnected)
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Errorf("after the path has broken: %v", err)
 	}
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
 		t.Errorf("after the death: %v", err)
 	}

@@ -15,4 +15,6 @@ const (
 
 // DoubtStepsElapsed returns the number of steps elapsed since the last one, at most maxStepsAtOnce, so that late polls
 // on a busy machine do not consume all of them.
-func DoubtStepsElapsed(last, now time.Time) int { return min(int(now.Sub(last)/DoubtStep), maxStepsAtOnce) }
+func DoubtStepsElapsed(last, now time.Time) int {
+	return min(int(now.Sub(last)/DoubtStep), maxStepsAtOnce)
+}

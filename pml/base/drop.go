@@ -10,51 +10,51 @@ const maxDropped = 256
 
 // dropped is a ring of the last removed incarnations.
 type dropped struct {
-	lives map[framework.Life]struct{}
-	// ring has the keys of lives in the order of removal, from next on, and zero values.
-	ring [maxDropped]framework.Life
+	incarnations map[framework.Incarnation]struct{}
+	// ring has the keys of incarnations in the order of removal, from next on, and zero values.
+	ring [maxDropped]framework.Incarnation
 	next int
 }
 
-func (d *dropped) add(life framework.Life) {
-	if d.lives == nil {
-		d.lives = map[framework.Life]struct{}{}
+func (d *dropped) add(incarnation framework.Incarnation) {
+	if d.incarnations == nil {
+		d.incarnations = map[framework.Incarnation]struct{}{}
 	}
-	delete(d.lives, d.ring[d.next])
-	d.lives[life], d.ring[d.next] = struct{}{}, life
+	delete(d.incarnations, d.ring[d.next])
+	d.incarnations[incarnation], d.ring[d.next] = struct{}{}, incarnation
 	d.next = (d.next + 1) % maxDropped
 }
 
 // contains reports whether an incarnation is on record.
-func (d *dropped) contains(life framework.Life) bool {
-	_, ok := d.lives[life]
+func (d *dropped) contains(incarnation framework.Incarnation) bool {
+	_, ok := d.incarnations[incarnation]
 	return ok
 }
 
 // Remove removes the state of a process that has ended and is in no communicator. It returns the process, or the
 // zero P if only its end was known. For other processes it returns false.
-func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
+func (t *Procs[P]) Remove(incarnation framework.Incarnation) (p P, ok bool) {
 	var none P
-	if t.InUse(life) || life == t.env.Self {
+	if t.InUse(incarnation) || incarnation == t.env.Self {
 		return none, false
 	}
-	if p = t.Find(life); p != none {
+	if p = t.Find(incarnation); p != none {
 		known := p.Base()
 		if !known.HasEnded() {
 			return none, false
 		}
 		known.isDropped = true
-		delete(t.Lives, life.Nonce)
+		delete(t.Incarnations, incarnation.Nonce)
 	}
-	if p != none || t.ends[life.ID].is(life) {
-		t.dropped.add(life)
+	if p != none || t.ends[incarnation.ID].is(incarnation) {
+		t.dropped.add(incarnation)
 		t.changes++
 	}
-	if q := t.present[life.ID]; q != none && q.Base().Life == life {
-		delete(t.present, life.ID)
+	if q := t.present[incarnation.ID]; q != none && q.Base().Incarnation == incarnation {
+		delete(t.present, incarnation.ID)
 	}
-	if t.ends[life.ID].is(life) {
-		delete(t.ends, life.ID)
+	if t.ends[incarnation.ID].is(incarnation) {
+		delete(t.ends, incarnation.ID)
 	}
 	return p, true
 }
@@ -63,15 +63,15 @@ func (t *Procs[P]) Remove(life framework.Life) (p P, ok bool) {
 func (p *Proc) IsDropped() bool { return p.isDropped }
 
 // reportDroppable reports an incarnation that Remove would remove.
-func (t *Procs[P]) reportDroppable(life framework.Life) {
+func (t *Procs[P]) reportDroppable(incarnation framework.Incarnation) {
 	var none P
 	if t.env.Droppable == nil {
 		return
 	}
-	if p := t.Find(life); p != none && (!p.Base().HasEnded() || p.Base().isDropped) {
+	if p := t.Find(incarnation); p != none && (!p.Base().HasEnded() || p.Base().isDropped) {
 		return
 	}
-	if life != t.env.Self && !t.InUse(life) {
-		t.env.Droppable(life)
+	if incarnation != t.env.Self && !t.InUse(incarnation) {
+		t.env.Droppable(incarnation)
 	}
 }

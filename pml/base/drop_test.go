@@ -11,7 +11,7 @@ import (
 
 // counts are the numbers of entries of all tables.
 func (t *Procs[P]) counts() [4]int {
-	return [4]int{len(t.Lives), len(t.present), len(t.ends), len(t.rosters)}
+	return [4]int{len(t.Incarnations), len(t.present), len(t.ends), len(t.rosters)}
 }
 
 // comm returns a communicator of process 0 and another one.
@@ -28,15 +28,15 @@ func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
 	procs := newProcs(1)
 	before := procs.counts()
 	for n := 1; n <= 3*maxDropped; n++ {
-		p := procs.Get(life(n))
+		p := procs.Get(incarnation(n))
 		procs.SetPresent(p)
 		c := comm(t, procs, uint64(n), n)
-		procs.HandleFailure(life(n), "signal: killed")
-		if _, ok := procs.Remove(life(n)); ok {
+		procs.HandleFailure(incarnation(n), "signal: killed")
+		if _, ok := procs.Remove(incarnation(n)); ok {
 			t.Fatal("a process is removed that a communicator has")
 		}
 		procs.Drop(&c)
-		if q, ok := procs.Remove(life(n)); !ok || q != p {
+		if q, ok := procs.Remove(incarnation(n)); !ok || q != p {
 			t.Fatalf("process %d is not removed: %v, %t", n, q, ok)
 		}
 	}
@@ -48,12 +48,12 @@ func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
 func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 	procs := newProcs(2)
 	for n := range 2 {
-		if _, ok := procs.Remove(life(n)); ok || procs.Find(life(n)) == nil {
+		if _, ok := procs.Remove(incarnation(n)); ok || procs.Find(incarnation(n)) == nil {
 			t.Errorf("process %d is removed", n)
 		}
 	}
-	procs.HandleFailure(life(1), "signal: killed")
-	if _, ok := procs.Remove(life(1)); !ok {
+	procs.HandleFailure(incarnation(1), "signal: killed")
+	if _, ok := procs.Remove(incarnation(1)); !ok {
 		t.Error("a process is kept that has failed")
 	}
 }
@@ -61,46 +61,46 @@ func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 func TestRemove_EndWithoutCard_IsForgotten(t *testing.T) {
 	procs := newProcs(1)
 	before := procs.counts()
-	procs.HandleEnd(life(5), framework.ErrPeerClosed)
-	if _, ok := procs.Remove(life(5)); !ok || procs.counts() != before {
+	procs.HandleEnd(incarnation(5), framework.ErrPeerClosed)
+	if _, ok := procs.Remove(incarnation(5)); !ok || procs.counts() != before {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}
 }
 
 func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 	procs := newProcs(2)
-	var reported []framework.Life
-	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
-	procs.SetPresent(procs.Get(life(2)))
+	var reported []framework.Incarnation
+	procs.env.Droppable = func(l framework.Incarnation) { reported = append(reported, l) }
+	procs.SetPresent(procs.Get(incarnation(2)))
 	first, second := comm(t, procs, 1, 2), comm(t, procs, 2, 2)
 	procs.Drop(&first)
-	procs.HandleFailure(life(2), "signal: killed")
+	procs.HandleFailure(incarnation(2), "signal: killed")
 	if len(reported) > 0 {
 		t.Fatalf("%v is reported, which a communicator has", reported)
 	}
 	procs.Drop(&second)
-	if len(reported) != 1 || reported[0] != life(2) {
+	if len(reported) != 1 || reported[0] != incarnation(2) {
 		t.Errorf("reported are %v", reported)
 	}
 	// Without a communicator, the end itself is reported.
-	procs.SetPresent(procs.Get(life(3)))
-	procs.HandleFailure(life(3), "signal: killed")
-	if len(reported) != 2 || reported[1] != life(3) {
+	procs.SetPresent(procs.Get(incarnation(3)))
+	procs.HandleFailure(incarnation(3), "signal: killed")
+	if len(reported) != 2 || reported[1] != incarnation(3) {
 		t.Errorf("reported are %v", reported)
 	}
 }
 
 func TestRemove_LateFrameAndCard_LeaveNoState(t *testing.T) {
 	procs := newProcs(2)
-	procs.HandleFailure(life(1), "signal: killed")
-	procs.Remove(life(1))
+	procs.HandleFailure(incarnation(1), "signal: killed")
+	procs.Remove(incarnation(1))
 	before := procs.counts()
-	p := procs.Get(life(1))
+	p := procs.Get(incarnation(1))
 	if !p.HasEnded() || !p.IsDropped() {
 		t.Errorf("a late frame makes process 1 %v", p.Presence())
 	}
 	procs.SetPresent(p)
-	if procs.counts() != before || procs.Find(life(1)) != nil {
+	if procs.counts() != before || procs.Find(incarnation(1)) != nil {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}
 	c := comm(t, procs, 1, 1)

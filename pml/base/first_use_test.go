@@ -12,56 +12,56 @@ import (
 
 // cards are the cards of processes, with the number of those that were taken.
 type cards struct {
-	lives map[framework.Life]bool
-	taken int
+	incarnations map[framework.Incarnation]bool
+	taken        int
 }
 
-func (c *cards) Card(peer framework.Life) (framework.Card, bool) {
-	if c.lives[peer] {
+func (c *cards) Card(peer framework.Incarnation) (framework.Card, bool) {
+	if c.incarnations[peer] {
 		c.taken++
 	}
-	return nil, c.lives[peer]
+	return nil, c.incarnations[peer]
 }
 
-func (c *cards) Find(nonce uint64) (framework.Life, bool) {
-	for l := range c.lives {
+func (c *cards) Find(nonce uint64) (framework.Incarnation, bool) {
+	for l := range c.incarnations {
 		if l.Nonce == nonce {
 			return l, true
 		}
 	}
-	return framework.Life{}, false
+	return framework.Incarnation{}, false
 }
 
-func (c *cards) Node(framework.Life) string { return "" }
+func (c *cards) Node(framework.Incarnation) string { return "" }
 
 // failing is a PML's process type that reports its end.
 type failing struct {
 	Proc
-	ends *[]framework.Life
+	ends *[]framework.Incarnation
 }
 
 func (f *failing) Fail(err error) {
 	if f.MarkEnded(err) {
-		*f.ends = append(*f.ends, f.Life)
+		*f.ends = append(*f.ends, f.Incarnation)
 	}
 }
 
 // lazy returns processes with cards that are not taken yet, except that of process 0, which is this one.
-func lazy(n int) (*Procs[*failing], *cards, *[]framework.Life) {
-	known, ends := &cards{lives: map[framework.Life]bool{}}, new([]framework.Life)
+func lazy(n int) (*Procs[*failing], *cards, *[]framework.Incarnation) {
+	known, ends := &cards{incarnations: map[framework.Incarnation]bool{}}, new([]framework.Incarnation)
 	for i := range n {
-		known.lives[life(i)] = true
+		known.incarnations[incarnation(i)] = true
 	}
-	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: life(0)}, Cards: known}
+	env := &pml.Env{Env: progress.Env{Worlds: framework.NewWorlds("test"), Self: incarnation(0)}, Cards: known}
 	t := new(Procs[*failing])
-	*t = NewProcs("test", env, func(p Proc) *failing { return &failing{p, ends} }, func(peer framework.Life, _ framework.Card) error {
+	*t = NewProcs("test", env, func(p Proc) *failing { return &failing{p, ends} }, func(peer framework.Incarnation, _ framework.Card) error {
 		if old := t.SetPresent(t.Get(peer)); old != nil {
 			t.Forget(old)
-			old.Fail(t.ReplacedError(old.Life))
+			old.Fail(t.ReplacedError(old.Incarnation))
 		}
 		return nil
 	})
-	t.SetPresent(t.Get(life(0)))
+	t.SetPresent(t.Get(incarnation(0)))
 	return t, known, ends
 }
 
@@ -82,22 +82,22 @@ func world(t *testing.T, procs *Procs[*failing], n int) *Comm[*failing] {
 func TestProc_FirstUse_TakesOneCard(t *testing.T) {
 	procs, known, _ := lazy(1000)
 	c := world(t, procs, 1000)
-	if len(procs.Lives) != 1 || known.taken != 0 {
-		t.Fatalf("%d processes have state, and %d cards were taken before the first use", len(procs.Lives), known.taken)
+	if len(procs.Incarnations) != 1 || known.taken != 0 {
+		t.Fatalf("%d processes have state, and %d cards were taken before the first use", len(procs.Incarnations), known.taken)
 	}
 	p := c.Proc(7)
-	if !p.HasCard || p.Life != life(7) || c.Proc(7) != p || !c.IsProc(7, p) || c.RankOf(p, 0) != 7 || !c.HasProc(p) {
+	if !p.HasCard || p.Incarnation != incarnation(7) || c.Proc(7) != p || !c.IsProc(7, p) || c.RankOf(p, 0) != 7 || !c.HasProc(p) {
 		t.Errorf("rank 7 is %+v", p.Proc)
 	}
-	if len(procs.Lives) != 2 || known.taken != 1 {
-		t.Errorf("%d processes have state, and %d cards were taken after the first use", len(procs.Lives), known.taken)
+	if len(procs.Incarnations) != 2 || known.taken != 1 {
+		t.Errorf("%d processes have state, and %d cards were taken after the first use", len(procs.Incarnations), known.taken)
 	}
 }
 
 func TestProc_CardHasNotCome_IsGone(t *testing.T) {
 	procs, known, _ := lazy(3)
 	c := world(t, procs, 3)
-	delete(known.lives, life(2))
+	delete(known.incarnations, incarnation(2))
 	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrTransport) || p.HasCard {
 		t.Errorf("a process without a card: %v", p.Err)
 	}
@@ -106,7 +106,7 @@ func TestProc_CardHasNotCome_IsGone(t *testing.T) {
 func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 	procs, _, ends := lazy(3)
 	c := world(t, procs, 3)
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	if len(*ends) != 1 {
 		t.Errorf("%v ended: waiters are not notified", *ends)
 	}
@@ -115,7 +115,7 @@ func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 			t.Errorf("a receive from the dead: %v", err)
 		}
 	}
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	n := 0
 	for range c.Failed() {
 		n++
@@ -136,13 +136,13 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
 			t.Fatalf("after %d of 3 have left: %v", i-1, err)
 		}
-		procs.HandleEnd(life(i), framework.ErrPeerClosed)
+		procs.HandleEnd(incarnation(i), framework.ErrPeerClosed)
 	}
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("after all have left: %v", err)
 	}
-	if len(*ends) != 3 || len(procs.Lives) != 1 {
-		t.Errorf("waiters were notified of %d, and %d processes have state", len(*ends), len(procs.Lives))
+	if len(*ends) != 3 || len(procs.Incarnations) != 1 {
+		t.Errorf("waiters were notified of %d, and %d processes have state", len(*ends), len(procs.Incarnations))
 	}
 	if p := c.Proc(2); !errors.Is(p.Err, framework.ErrPeerClosed) {
 		t.Errorf("a send to one of them: %v", p.Err)
@@ -152,17 +152,17 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
 	procs, known, ends := lazy(2)
 	c := world(t, procs, 2)
-	next := framework.Life{ID: life(1).ID, Nonce: 77}
-	delete(known.lives, life(1))
-	known.lives[next] = true
+	next := framework.Incarnation{ID: incarnation(1).ID, Nonce: 77}
+	delete(known.incarnations, incarnation(1))
+	known.incarnations[next] = true
 	if err := procs.takeCard(next, nil); err != nil { // As Module.Learn does.
 		t.Fatal(err)
 	}
 	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) || len(*ends) != 1 {
 		t.Errorf("a receive from any source: %v; ended are %v", err, *ends)
 	}
-	if p := c.Proc(1); p.Life != life(1) || !errors.Is(p.Err, framework.ErrPeerClosed) {
-		t.Errorf("rank 1 is %v: %v", p.Life, p.Err)
+	if p := c.Proc(1); p.Incarnation != incarnation(1) || !errors.Is(p.Err, framework.ErrPeerClosed) {
+		t.Errorf("rank 1 is %v: %v", p.Incarnation, p.Err)
 	}
 	if p := procs.Member(next); !p.HasCard || p.Err != nil {
 		t.Errorf("the new incarnation: %v", p.Err)
@@ -173,8 +173,8 @@ func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
 	procs, known, _ := lazy(2)
 	c := world(t, procs, 2)
 	old := c.Proc(1)
-	next := framework.Life{ID: life(1).ID, Nonce: 77}
-	known.lives[next] = true
+	next := framework.Incarnation{ID: incarnation(1).ID, Nonce: 77}
+	known.incarnations[next] = true
 	if err := procs.takeCard(next, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
 func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 	procs, _, _ := lazy(2)
 	before := world(t, procs, 2)
-	if !procs.Renew(life(1), nil) {
+	if !procs.Renew(incarnation(1), nil) {
 		t.Fatal("not renewed")
 	}
 	after := world(t, procs, 2)
@@ -201,13 +201,13 @@ func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 
 func TestMeet_UnknownProcess_LearnsItsCardOnceItHasCome(t *testing.T) {
 	procs, known, _ := lazy(1)
-	p := procs.Get(life(1)) // As for its first frame.
+	p := procs.Get(incarnation(1)) // As for its first frame.
 	procs.LearnCard(p)
 	if p.HasCard || p.Err != nil {
 		t.Fatalf("known %t, %v before the card has come", p.HasCard, p.Err)
 	}
-	known.lives[life(1)] = true
-	if procs.LearnCard(p); !p.HasCard || procs.ByNonce(life(1).Nonce) != p {
+	known.incarnations[incarnation(1)] = true
+	if procs.LearnCard(p); !p.HasCard || procs.ByNonce(incarnation(1).Nonce) != p {
 		t.Errorf("known %t after the card has come", p.HasCard)
 	}
 	if q := procs.ByNonce(99); q != nil {
@@ -217,15 +217,15 @@ func TestMeet_UnknownProcess_LearnsItsCardOnceItHasCome(t *testing.T) {
 
 func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 	procs, _, _ := lazy(2)
-	var reported []framework.Life
-	procs.env.Droppable = func(l framework.Life) { reported = append(reported, l) }
+	var reported []framework.Incarnation
+	procs.env.Droppable = func(l framework.Incarnation) { reported = append(reported, l) }
 	c := world(t, procs, 2)
-	procs.HandleEnd(life(1), framework.ErrPeerClosed)
-	if _, ok := procs.Remove(life(1)); ok || len(reported) > 0 {
+	procs.HandleEnd(incarnation(1), framework.ErrPeerClosed)
+	if _, ok := procs.Remove(incarnation(1)); ok || len(reported) > 0 {
 		t.Fatalf("removed %t, reported %v", ok, reported)
 	}
 	procs.Drop(c)
-	if _, ok := procs.Remove(life(1)); !ok || len(reported) != 1 || len(procs.ends) != 0 {
+	if _, ok := procs.Remove(incarnation(1)); !ok || len(reported) != 1 || len(procs.ends) != 0 {
 		t.Errorf("removed %t, reported %v", ok, reported)
 	}
 	if late := world(t, procs, 2); !errors.Is(late.Proc(1).Err, framework.ErrPeerClosed) {
@@ -246,8 +246,8 @@ func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
 	if c.Proc(1) != p || known.taken != 1 || c.RankOf(p, 1) != 1 || len(c.Ranks(p)) != 2 || c.MostRanks() != 2 {
 		t.Errorf("ranks %v, %d cards were taken", c.Ranks(p), known.taken)
 	}
-	procs.HandleFailure(life(2), "killed")
-	procs.HandleFailure(life(1), "killed")
+	procs.HandleFailure(incarnation(2), "killed")
+	procs.HandleFailure(incarnation(1), "killed")
 	if err := c.CannotCome(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from an endpoint of the dead: %v", err)
 	}

@@ -15,8 +15,8 @@ func TestToAsk_LargeCommunicator_HasTheUsedAndTheNamed(t *testing.T) {
 		used.Set(7, new(int))
 		used.Set(900, new(int))
 		var q Inquiries
-		q.RecordProcess(life(1000).ID)
-		q.RecordProcess(life(5000).ID) // Not a member.
+		q.RecordProcess(incarnation(1000).ID)
+		q.RecordProcess(incarnation(5000).ID) // Not a member.
 		got := slices.Sorted(RanksToAsk(c, &used, &q))
 		if want == nil {
 			for rank := range n {
@@ -42,7 +42,7 @@ func TestToAsk_ProcessWithSeveralRanks_HasAllOfThem(t *testing.T) {
 	}
 	used := NewTable[*int](c.Len(), false)
 	var q Inquiries
-	q.RecordProcess(life(1).ID)
+	q.RecordProcess(incarnation(1).ID)
 	if got := slices.Sorted(RanksToAsk(c, &used, &q)); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("asked are %v", got)
 	}

@@ -10,10 +10,10 @@ import (
 
 // Proc is the state of one incarnation of a process, possibly this one, that every PML has.
 type Proc struct {
-	Life framework.Life
+	Incarnation framework.Incarnation
 	// HasCard is set once the business card has come.
 	HasCard bool
-	Stats pml.PeerStats
+	Stats   pml.PeerStats
 	Exit
 	// Err is the error of sends to the process, and, if it is Gone, of receives from it. It
 	// is nil while the process is present.
@@ -25,13 +25,13 @@ type Proc struct {
 
 // procOwner is a Procs of any type.
 type procOwner interface {
-	procName(framework.Life) string
-	notifyUnreachable(life framework.Life, why error)
+	procName(framework.Incarnation) string
+	notifyUnreachable(incarnation framework.Incarnation, why error)
 	handleEnd(p *Proc)
 }
 
 // String returns the name of the process in its job.
-func (p *Proc) String() string { return p.owner.procName(p.Life) }
+func (p *Proc) String() string { return p.owner.procName(p.Incarnation) }
 
 // Process is a PML's process type. It embeds a Proc.
 type Process interface {
@@ -60,7 +60,7 @@ func (p *Proc) MarkEnded(err error) bool {
 	}
 	p.Err = err
 	if why == Unreachable && !errors.Is(err, framework.ErrPeerDisconnected) {
-		p.owner.notifyUnreachable(p.Life, err)
+		p.owner.notifyUnreachable(p.Incarnation, err)
 	}
 	p.owner.handleEnd(p)
 	return true
@@ -76,8 +76,8 @@ func (e *ProcFailure) Is(target error) bool { return target == framework.ErrProc
 
 // Procs are the processes that a module knows.
 type Procs[P Process] struct {
-	// Lives has the incarnations of which messages may come, by nonce.
-	Lives map[uint64]P
+	// Incarnations has the incarnations of which messages may come, by nonce.
+	Incarnations map[uint64]P
 	// present has the incarnation of each process with the latest card.
 	present map[framework.ProcID]P
 	// ends has the last incarnations that the bootstrap has reported as ended.
@@ -91,9 +91,9 @@ type Procs[P Process] struct {
 	pml      string
 	env      *pml.Env
 	newProc  func(Proc) P
-	takeCard func(framework.Life, framework.Card) error
+	takeCard func(framework.Incarnation, framework.Card) error
 	// learning is the incarnation whose card is taken at its first use.
-	learning framework.Life
+	learning framework.Incarnation
 }
 
 // endRecord is the end of an incarnation, whose card may come later.
@@ -102,25 +102,29 @@ type endRecord struct {
 	how   error
 }
 
-func (e endRecord) is(life framework.Life) bool { return e.how != nil && e.nonce == life.Nonce }
+func (e endRecord) is(incarnation framework.Incarnation) bool {
+	return e.how != nil && e.nonce == incarnation.Nonce
+}
 
 // NewProcs returns an empty set for the PML with this name and environment. make creates the PML's process
 // type. take stores a card, and calls Present.
-func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Life, framework.Card) error) Procs[P] {
-	return Procs[P]{Lives: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]endRecord{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, newProc: make, takeCard: take}
+func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Incarnation, framework.Card) error) Procs[P] {
+	return Procs[P]{Incarnations: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]endRecord{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, newProc: make, takeCard: take}
 }
 
-func (t *Procs[P]) makeProc(life framework.Life) P {
-	return t.newProc(Proc{Life: life, Stats: pml.PeerStats{Peer: life}, owner: t})
+func (t *Procs[P]) makeProc(incarnation framework.Incarnation) P {
+	return t.newProc(Proc{Incarnation: incarnation, Stats: pml.PeerStats{Peer: incarnation}, owner: t})
 }
 
 // name implements owner.
-func (t *Procs[P]) procName(life framework.Life) string { return t.env.Worlds.Proc(life.ID).String() }
+func (t *Procs[P]) procName(incarnation framework.Incarnation) string {
+	return t.env.Worlds.Proc(incarnation.ID).String()
+}
 
 // notifyUnreachable implements owner.
-func (t *Procs[P]) notifyUnreachable(life framework.Life, why error) {
+func (t *Procs[P]) notifyUnreachable(incarnation framework.Incarnation, why error) {
 	if t.env.GiveUp != nil {
-		t.env.GiveUp(life, why)
+		t.env.GiveUp(incarnation, why)
 	}
 }
 
@@ -130,32 +134,32 @@ func (t *Procs[P]) handleEnd(p *Proc) {
 		r.recordProcEnd(p)
 	}
 	if !p.isDropped {
-		t.reportDroppable(p.Life)
+		t.reportDroppable(p.Incarnation)
 	}
 }
 
 // Find returns an incarnation, or the zero P.
-func (t *Procs[P]) Find(life framework.Life) (p P) {
-	if q, ok := t.Lives[life.Nonce]; ok && q.Base().Life == life {
+func (t *Procs[P]) Find(incarnation framework.Incarnation) (p P) {
+	if q, ok := t.Incarnations[incarnation.Nonce]; ok && q.Base().Incarnation == incarnation {
 		p = q
 	}
 	return p
 }
 
 // Get returns an incarnation, and creates it if there is none. Its card may not have come. If another
-// process with a card has the same nonce, the result is not in Lives.
-func (t *Procs[P]) Get(life framework.Life) P {
+// process with a card has the same nonce, the result is not in Incarnations.
+func (t *Procs[P]) Get(incarnation framework.Incarnation) P {
 	var none P
-	p := t.Find(life)
+	p := t.Find(incarnation)
 	if p == none {
-		p = t.makeProc(life)
-		if t.dropped.contains(life) { // It stays outside Lives.
+		p = t.makeProc(incarnation)
+		if t.dropped.contains(incarnation) { // It stays outside Incarnations.
 			p.Base().isDropped = true
-			p.Fail(t.ReplacedError(life))
+			p.Fail(t.ReplacedError(incarnation))
 			return p
 		}
-		if q := t.Lives[life.Nonce]; q == none || !q.Base().HasCard {
-			t.Lives[life.Nonce] = p
+		if q := t.Incarnations[incarnation.Nonce]; q == none || !q.Base().HasCard {
+			t.Incarnations[incarnation.Nonce] = p
 		}
 	}
 	return p
@@ -163,33 +167,33 @@ func (t *Procs[P]) Get(life framework.Life) P {
 
 // Member returns the process of a communicator's member, and takes its card if necessary. A member without a card
 // has ended.
-func (t *Procs[P]) Member(life framework.Life) P {
-	if t.isKnown(life) {
-		return t.Find(life)
+func (t *Procs[P]) Member(incarnation framework.Incarnation) P {
+	if t.isKnown(incarnation) {
+		return t.Find(incarnation)
 	}
-	if how := t.endOf(life); how != nil {
-		return t.endedMember(life, how)
+	if how := t.endOf(incarnation); how != nil {
+		return t.endedMember(incarnation, how)
 	}
-	if err := t.learn(life); err != nil {
-		return t.endedMember(life, t.transportError(life, err))
+	if err := t.learn(incarnation); err != nil {
+		return t.endedMember(incarnation, t.transportError(incarnation, err))
 	}
-	return t.Find(life)
+	return t.Find(incarnation)
 }
 
 // learn takes the card of an incarnation at its first use.
-func (t *Procs[P]) learn(life framework.Life) error {
+func (t *Procs[P]) learn(incarnation framework.Incarnation) error {
 	var card framework.Card
 	ok := false
 	if t.env.Cards != nil {
-		card, ok = t.env.Cards.Card(life)
+		card, ok = t.env.Cards.Card(incarnation)
 	}
 	if !ok {
 		return fmt.Errorf("%w: its business card has not come", framework.ErrTransport)
 	}
-	t.learning = life
-	err := t.takeCard(life, card)
-	t.learning = framework.Life{}
-	if err == nil && !t.isKnown(life) {
+	t.learning = incarnation
+	err := t.takeCard(incarnation, card)
+	t.learning = framework.Incarnation{}
+	if err == nil && !t.isKnown(incarnation) {
 		err = fmt.Errorf("%w: another process has its nonce", framework.ErrTransport)
 	}
 	return err
@@ -197,40 +201,40 @@ func (t *Procs[P]) learn(life framework.Life) error {
 
 // LearnCard takes the card of a process that has sent a message before its first use, if the card has come.
 func (t *Procs[P]) LearnCard(p P) {
-	if known := p.Base(); !known.HasCard && known.Err == nil && t.Find(known.Life) == p {
-		_ = t.learn(known.Life) // Otherwise the process stays unknown.
+	if known := p.Base(); !known.HasCard && known.Err == nil && t.Find(known.Incarnation) == p {
+		_ = t.learn(known.Incarnation) // Otherwise the process stays unknown.
 	}
 }
 
 // ByNonce returns the process with a nonce, or the zero P if no card has come. It takes the card of a process at its
 // first use.
 func (t *Procs[P]) ByNonce(nonce uint64) (p P) {
-	if q, ok := t.Lives[nonce]; ok || t.env.Cards == nil {
+	if q, ok := t.Incarnations[nonce]; ok || t.env.Cards == nil {
 		return q
 	}
-	if life, ok := t.env.Cards.Find(nonce); ok && t.endOf(life) == nil && t.learn(life) == nil {
-		p = t.Find(life)
+	if incarnation, ok := t.env.Cards.Find(nonce); ok && t.endOf(incarnation) == nil && t.learn(incarnation) == nil {
+		p = t.Find(incarnation)
 	}
 	return p
 }
 
 // StatelessProc returns a process without state, and its card, for queries that need no state.
-func (t *Procs[P]) StatelessProc(life framework.Life) (p P, card framework.Card, ok bool) {
+func (t *Procs[P]) StatelessProc(incarnation framework.Incarnation) (p P, card framework.Card, ok bool) {
 	if t.env.Cards != nil {
-		card, ok = t.env.Cards.Card(life)
+		card, ok = t.env.Cards.Card(incarnation)
 	}
 	if ok {
-		p = t.makeProc(life)
+		p = t.makeProc(incarnation)
 	}
 	return p, card, ok
 }
 
 // endEarlier ends the earlier incarnations of a process that are unused members of communicators.
-func (t *Procs[P]) endEarlier(life framework.Life) {
-	earlier := map[framework.Life]struct{}{}
+func (t *Procs[P]) endEarlier(incarnation framework.Incarnation) {
+	earlier := map[framework.Incarnation]struct{}{}
 	for r := range t.inUse {
-		if rank := r.members.First(life.ID); rank >= 0 && r.members.Member(rank).Life != life {
-			earlier[r.members.Member(rank).Life] = struct{}{}
+		if rank := r.members.First(incarnation.ID); rank >= 0 && r.members.Member(rank).Incarnation != incarnation {
+			earlier[r.members.Member(rank).Incarnation] = struct{}{}
 		}
 	}
 	var none P
@@ -243,9 +247,9 @@ func (t *Procs[P]) endEarlier(life framework.Life) {
 }
 
 // isKnown reports whether the card of a process has come.
-func (t *Procs[P]) isKnown(life framework.Life) bool {
+func (t *Procs[P]) isKnown(incarnation framework.Incarnation) bool {
 	var none P
-	p := t.Find(life)
+	p := t.Find(incarnation)
 	return p != none && p.Base().HasCard
 }
 
@@ -258,15 +262,15 @@ func (t *Procs[P]) SetPresent(p P) (before P) {
 	if known.isDropped {
 		return before
 	}
-	old, e := t.present[known.Life.ID], t.ends[known.Life.ID]
-	late := e.is(known.Life)
+	old, e := t.present[known.Incarnation.ID], t.ends[known.Incarnation.ID]
+	late := e.is(known.Incarnation)
 	if !late || old == before {
-		t.present[known.Life.ID] = p
+		t.present[known.Incarnation.ID] = p
 		if old != p {
 			before = old
 		}
-		if known.Life != t.learning {
-			t.endEarlier(known.Life)
+		if known.Incarnation != t.learning {
+			t.endEarlier(known.Incarnation)
 		}
 	}
 	if late {
@@ -276,22 +280,22 @@ func (t *Procs[P]) SetPresent(p P) (before P) {
 }
 
 // IsPresent reports whether p is the latest incarnation of its process.
-func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Life.ID] == p }
+func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Incarnation.ID] == p }
 
 // Forget removes an ended incarnation that has a successor.
 func (t *Procs[P]) Forget(p P) {
 	t.changes++
-	if nonce := p.Base().Life.Nonce; t.Lives[nonce] == p {
-		delete(t.Lives, nonce)
+	if nonce := p.Base().Incarnation.Nonce; t.Incarnations[nonce] == p {
+		delete(t.Incarnations, nonce)
 	}
 }
 
 // EndedIncarnations returns the incarnations of other processes that have left or are unreachable, and have not
 // failed.
-func (t *Procs[P]) EndedIncarnations() (all []framework.Life) {
-	for _, p := range t.Lives {
-		if known := p.Base(); known.HasEnded() && known.Presence() != ProcFailed && known.Life != t.env.Self {
-			all = append(all, known.Life)
+func (t *Procs[P]) EndedIncarnations() (all []framework.Incarnation) {
+	for _, p := range t.Incarnations {
+		if known := p.Base(); known.HasEnded() && known.Presence() != ProcFailed && known.Incarnation != t.env.Self {
+			all = append(all, known.Incarnation)
 		}
 	}
 	return all
@@ -300,80 +304,82 @@ func (t *Procs[P]) EndedIncarnations() (all []framework.Life) {
 // Renew ends and removes p, so that its incarnation can be learned again after a disconnect. p is the
 // zero P if the process is not known. For a process that has failed, Renew does nothing and returns
 // false.
-func (t *Procs[P]) Renew(life framework.Life, p P) bool {
+func (t *Procs[P]) Renew(incarnation framework.Incarnation, p P) bool {
 	var none P
 	if p != none && p.Base().Presence() == ProcFailed {
 		return false
 	}
 	t.changes++
-	if e := t.ends[life.ID]; e.is(life) && errors.Is(e.how, framework.ErrPeerDisconnected) {
-		delete(t.ends, life.ID)
+	if e := t.ends[incarnation.ID]; e.is(incarnation) && errors.Is(e.how, framework.ErrPeerDisconnected) {
+		delete(t.ends, incarnation.ID)
 	}
-	if p == none && !t.InUse(life) {
+	if p == none && !t.InUse(incarnation) {
 		return true
 	}
 	if p == none { // Communicators have the incarnation, and have not used it.
-		p = t.makeProc(life)
+		p = t.makeProc(incarnation)
 	}
-	p.Fail(t.transportError(life, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrPeerDisconnected)))
+	p.Fail(t.transportError(incarnation, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrPeerDisconnected)))
 	for r := range t.inUse {
-		r.setProc(life, p)
+		r.setProc(incarnation, p)
 	}
 	t.Forget(p)
-	if t.present[life.ID] == p {
-		delete(t.present, life.ID)
+	if t.present[incarnation.ID] == p {
+		delete(t.present, incarnation.ID)
 	}
 	return true
 }
 
 // HandleFailure handles a failure report of the bootstrap. Messages of the process that have arrived must have
 // been handled.
-func (t *Procs[P]) HandleFailure(life framework.Life, reason string) { t.handleEndReport(life, &ProcFailure{reason}) }
-
-// HandleEnd implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
-func (t *Procs[P]) HandleEnd(life framework.Life, how error) {
-	t.handleEndReport(life, t.transportError(life, how))
+func (t *Procs[P]) HandleFailure(incarnation framework.Incarnation, reason string) {
+	t.handleEndReport(incarnation, &ProcFailure{reason})
 }
 
-func (t *Procs[P]) handleEndReport(life framework.Life, how error) {
+// HandleEnd implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
+func (t *Procs[P]) HandleEnd(incarnation framework.Incarnation, how error) {
+	t.handleEndReport(incarnation, t.transportError(incarnation, how))
+}
+
+func (t *Procs[P]) handleEndReport(incarnation framework.Incarnation, how error) {
 	var none P
-	p, before := t.Find(life), t.ends[life.ID]
+	p, before := t.Find(incarnation), t.ends[incarnation.ID]
 	t.changes++
-	t.ends[life.ID] = endRecord{life.Nonce, how}
+	t.ends[incarnation.ID] = endRecord{incarnation.Nonce, how}
 	switch {
 	case p != none:
 		p.Fail(how)
-	case !t.InUse(life), before.is(life) && isLeft(before.how):
+	case !t.InUse(incarnation), before.is(incarnation) && isLeft(before.how):
 	case isLeft(how): // Ends pending operations without keeping state.
-		t.makeProc(life).Fail(how)
+		t.makeProc(incarnation).Fail(how)
 	default:
-		t.endedMember(life, how)
+		t.endedMember(incarnation, how)
 	}
 }
 
 // ReplacedError returns the error of pending operations with an incarnation that a newer one has replaced.
-func (t *Procs[P]) ReplacedError(life framework.Life) error {
-	return t.transportError(life, framework.ErrPeerClosed)
+func (t *Procs[P]) ReplacedError(incarnation framework.Incarnation) error {
+	return t.transportError(incarnation, framework.ErrPeerClosed)
 }
 
 // NotMemberError returns the error of an operation with a process that has refused the communicator.
-func (t *Procs[P]) NotMemberError(life framework.Life) error {
-	return t.transportError(life, framework.ErrNotMember)
+func (t *Procs[P]) NotMemberError(incarnation framework.Incarnation) error {
+	return t.transportError(incarnation, framework.ErrNotMember)
 }
 
 // DroppedError returns the error of a synchronous send whose message was dropped by its receiver.
-func (t *Procs[P]) DroppedError(life framework.Life) error {
-	return t.transportError(life, framework.ErrCommClosed)
+func (t *Procs[P]) DroppedError(incarnation framework.Incarnation) error {
+	return t.transportError(incarnation, framework.ErrCommClosed)
 }
 
-func (t *Procs[P]) transportError(life framework.Life, err error) error {
-	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(life.ID).String(), Op: "exchange", Err: err}
+func (t *Procs[P]) transportError(incarnation framework.Incarnation, err error) error {
+	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(incarnation.ID).String(), Op: "exchange", Err: err}
 }
 
 // Stats returns the statistics of all processes that messages were exchanged with.
 func (t *Procs[P]) Stats() []pml.PeerStats {
 	var all []pml.PeerStats
-	for _, p := range t.Lives {
+	for _, p := range t.Incarnations {
 		if s := p.Base().Stats; s.Sent+s.Received+s.Dropped > 0 {
 			all = append(all, s)
 		}

@@ -58,11 +58,11 @@ func (t *Procs[P]) newRoster(members pml.Members) (*roster[P], error) {
 	isWhole, own := true, 0
 	for rank := range members.Len() {
 		m := members.Member(rank)
-		if m.Life == t.env.Self {
+		if m.Incarnation == t.env.Self {
 			own++
 		}
 		isWhole = isWhole && m.Endpoint == 0 && own < 2
-		if t.env.Cards == nil && !t.isKnown(m.Life) && t.endOf(m.Life) == nil {
+		if t.env.Cards == nil && !t.isKnown(m.Incarnation) && t.endOf(m.Incarnation) == nil {
 			return nil, fmt.Errorf("%w: pml %s: rank %d (%v) has no business card: call Learn before AddComm", framework.ErrGroup, t.pml, rank, t.env.Worlds.Proc(m.ID))
 		}
 	}
@@ -103,9 +103,9 @@ func (r *roster[P]) firstRank(rank int) int {
 }
 
 // firstRankOf returns the lowest rank of an incarnation, or -1.
-func (r *roster[P]) firstRankOf(life framework.Life) int {
-	rank := r.members.First(life.ID)
-	if rank < 0 || r.members.Member(rank).Life != life {
+func (r *roster[P]) firstRankOf(incarnation framework.Incarnation) int {
+	rank := r.members.First(incarnation.ID)
+	if rank < 0 || r.members.Member(rank).Incarnation != incarnation {
 		return -1
 	}
 	return r.firstRank(rank)
@@ -136,11 +136,11 @@ func (r *roster[P]) proc(rank int) P {
 	first := r.firstRank(rank)
 	p := r.procs.Get(first)
 	if p == none {
-		life := r.members.Member(rank).Life
+		incarnation := r.members.Member(rank).Incarnation
 		if how, hasEnded := r.ended[first]; hasEnded {
-			p = r.all.endedMember(life, how)
+			p = r.all.endedMember(incarnation, how)
 		} else {
-			p = r.all.Member(life)
+			p = r.all.Member(incarnation)
 		}
 		r.procs.Set(first, p)
 		if known := p.Base(); known.HasEnded() {
@@ -155,13 +155,13 @@ func (r *roster[P]) proc(rank int) P {
 func (r *roster[P]) isProc(rank int, p P) bool {
 	var none P
 	q := r.procs.Get(r.firstRank(rank))
-	return q == p || q == none && r.members.Member(rank).Life == p.Base().Life
+	return q == p || q == none && r.members.Member(rank).Incarnation == p.Base().Incarnation
 }
 
 // setProc sets the process of an incarnation that has none here.
-func (r *roster[P]) setProc(life framework.Life, p P) {
+func (r *roster[P]) setProc(incarnation framework.Incarnation, p P) {
 	var none P
-	if first := r.firstRankOf(life); first >= 0 && r.procs.Get(first) == none {
+	if first := r.firstRankOf(incarnation); first >= 0 && r.procs.Get(first) == none {
 		r.procs.Set(first, p)
 	}
 }
@@ -169,13 +169,13 @@ func (r *roster[P]) setProc(life framework.Life, p P) {
 // recordProcEnd records the end of a process, if it is a member.
 func (r *roster[P]) recordProcEnd(p *Proc) {
 	var none P
-	first := r.firstRankOf(p.Life)
+	first := r.firstRankOf(p.Incarnation)
 	if first < 0 {
 		return
 	}
 	switch q := r.procs.Get(first); {
 	case q == none:
-		if q := r.all.Lives[p.Life.Nonce]; q != none && q.Base() == p {
+		if q := r.all.Incarnations[p.Incarnation.Nonce]; q != none && q.Base() == p {
 			r.procs.Set(first, q)
 		}
 	case q.Base() != p: // Another process with the same incarnation, see Procs.Renew.
@@ -252,14 +252,14 @@ func (t *Procs[P]) releaseRoster(r *roster[P]) {
 	}
 	delete(t.inUse, r)
 	for first := range r.ended {
-		t.reportDroppable(r.members.Member(first).Life)
+		t.reportDroppable(r.members.Member(first).Incarnation)
 	}
 }
 
 // InUse reports whether an incarnation is in a communicator.
-func (t *Procs[P]) InUse(life framework.Life) bool {
+func (t *Procs[P]) InUse(incarnation framework.Incarnation) bool {
 	for r := range t.inUse {
-		if r.firstRankOf(life) >= 0 {
+		if r.firstRankOf(incarnation) >= 0 {
 			return true
 		}
 	}
@@ -268,65 +268,65 @@ func (t *Procs[P]) InUse(life framework.Life) bool {
 
 // recordKnownEnds records the ended processes of a new roster.
 func (t *Procs[P]) recordKnownEnds(r *roster[P]) {
-	enter := func(life framework.Life) {
-		first := r.firstRankOf(life)
+	enter := func(incarnation framework.Incarnation) {
+		first := r.firstRankOf(incarnation)
 		if first < 0 {
 			return
 		}
-		switch how := t.endOf(life); {
+		switch how := t.endOf(incarnation); {
 		case how == nil:
 		case isLeft(how):
 			r.recordEnd(first, Left, how)
 		default:
-			p := t.endedMember(life, how)
+			p := t.endedMember(incarnation, how)
 			r.procs.Set(first, p)
 			r.recordEnd(first, p.Base().Presence(), p.Base().Err)
 		}
 	}
-	if n := r.members.Len(); n <= len(t.Lives)+len(t.ends)+len(t.dropped.lives) {
+	if n := r.members.Len(); n <= len(t.Incarnations)+len(t.ends)+len(t.dropped.incarnations) {
 		for rank := range n {
-			enter(r.members.Member(rank).Life)
+			enter(r.members.Member(rank).Incarnation)
 		}
 		return
 	}
-	for _, p := range t.Lives {
-		enter(p.Base().Life)
+	for _, p := range t.Incarnations {
+		enter(p.Base().Incarnation)
 	}
 	for id, e := range t.ends {
-		enter(framework.Life{ID: id, Nonce: e.nonce})
+		enter(framework.Incarnation{ID: id, Nonce: e.nonce})
 	}
-	for life := range t.dropped.lives {
-		enter(life)
+	for incarnation := range t.dropped.incarnations {
+		enter(incarnation)
 	}
 	for id := range t.present {
 		if rank := r.members.First(id); rank >= 0 {
-			enter(r.members.Member(rank).Life)
+			enter(r.members.Member(rank).Incarnation)
 		}
 	}
 }
 
 // endOf returns the error of an incarnation that has ended, or nil. An incarnation ends when a later one is present.
-func (t *Procs[P]) endOf(life framework.Life) error {
+func (t *Procs[P]) endOf(incarnation framework.Incarnation) error {
 	var none P
-	if q := t.Find(life); q != none {
+	if q := t.Find(incarnation); q != none {
 		if known := q.Base(); known.HasEnded() {
 			return known.Err
 		} else if known.HasCard {
 			return nil
 		}
 	}
-	if e := t.ends[life.ID]; e.is(life) {
+	if e := t.ends[incarnation.ID]; e.is(incarnation) {
 		return e.how
 	}
-	if q := t.present[life.ID]; q != none && q.Base().Life != life || t.dropped.contains(life) {
-		return t.ReplacedError(life)
+	if q := t.present[incarnation.ID]; q != none && q.Base().Incarnation != incarnation || t.dropped.contains(incarnation) {
+		return t.ReplacedError(incarnation)
 	}
 	return nil
 }
 
 // endedMember returns the process of an incarnation that has ended.
-func (t *Procs[P]) endedMember(life framework.Life, how error) P {
-	p := t.Get(life)
+func (t *Procs[P]) endedMember(incarnation framework.Incarnation, how error) P {
+	p := t.Get(incarnation)
 	p.Fail(how)
 	return p
 }

@@ -113,7 +113,7 @@ func (p *peer) handleRefusal() {
 		return
 	}
 	p.hasRefused, c.hasRefusal, p.canSend = true, true, false
-	err := c.m.procs.NotMemberError(p.proc.Life)
+	err := c.m.procs.NotMemberError(p.proc.Incarnation)
 	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
 		e.Owner.abort(err)
 	}
@@ -140,7 +140,7 @@ func (c *comm) refusedBy(src int) error {
 	}
 	for _, p := range c.peers.All() {
 		if p.hasRefused && (src == p.rank || src == pml.AnySource) {
-			return c.m.procs.NotMemberError(p.proc.Life)
+			return c.m.procs.NotMemberError(p.proc.Incarnation)
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	covers := m.comms.Refuse(s, endpoint)
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		for key, f := range p.early.messages {
 			if covers(key.to) {
 				delete(p.early.messages, key)
@@ -245,7 +245,9 @@ func (c *comm) applyCommClosing(act cid.Action) {
 }
 
 // reportLateMessage handles a message of the member that came after the members were notified. Lock held.
-func (p *peer) reportLateMessage() { p.applyClosing(p.c.Rest.RecvLate(&p.closing, p.tally.IsComplete())) }
+func (p *peer) reportLateMessage() {
+	p.applyClosing(p.c.Rest.RecvLate(&p.closing, p.tally.IsComplete()))
+}
 
 // isDrained reports whether no message can come any more, and none is in the network. For
 // failed members that is the case after one reaper probe that follows the failure.

@@ -136,7 +136,7 @@ func (p *proc) sendControl(f control, asks *peer) {
 		return
 	}
 	p.hasContact = true
-	f.to, f.from = p.Life.Nonce, m.env.Self.Nonce
+	f.to, f.from = p.Incarnation.Nonce, m.env.Self.Nonce
 	k := m.freeControls
 	if k == nil {
 		k = &controlSend{m: m}
@@ -146,7 +146,7 @@ func (p *proc) sendControl(f control, asks *peer) {
 	}
 	k.requestTo = asks
 	f.encode(k.b[:])
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id.Extended, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.id.Extended, Note: controlNames[f.typ]})
 	if done, err := m.mtl.SendControl(&k.op, p.endpoint, k.b[:]); done || err != nil {
 		k.finish(err)
 	}
@@ -215,7 +215,7 @@ func (m *Module) handleControl(f *control) {
 		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
 		return
 	}
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: f.id.Extended, Note: controlNames[f.typ]})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.id.Extended, Note: controlNames[f.typ]})
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:
@@ -265,7 +265,7 @@ func (m *Module) handleUnknownComm(f *control) {
 	case controlReply, controlClosedAck, controlRefused, controlCTS, controlStopped, controlDropped:
 		return // The communicator was closed after this process's request.
 	case controlStop:
-		if p := m.procs.Lives[f.from]; p != nil { // No receive of this process is left there.
+		if p := m.procs.Incarnations[f.from]; p != nil { // No receive of this process is left there.
 			p.sendControl(control{typ: controlStopped, id: to, endpoint: f.id.Endpoint, rank: anyRank}, nil)
 		}
 		return
@@ -274,7 +274,7 @@ func (m *Module) handleUnknownComm(f *control) {
 		m.queueEarly(f)
 		return
 	}
-	if p := m.procs.Lives[f.from]; p != nil {
+	if p := m.procs.Incarnations[f.from]; p != nil {
 		p.Stats.Dropped++
 		answer := control{typ: controlClosedAck, id: to, endpoint: f.id.Endpoint, rank: anyRank}
 		if m.comms.IsRefused(f.id) {

@@ -77,10 +77,10 @@ func (m *Module) queueEarly(f *control) {
 // adoptEarly moves the early arrivals of an unknown peer to p, whose card has come. Lock held.
 func (m *Module) adoptEarly(p *proc) {
 	s := &m.unknownPeers
-	if e := s.early[p.Life.Nonce]; e != nil {
+	if e := s.early[p.Incarnation.Nonce]; e != nil {
 		p.early = *e
 		s.count -= len(e.messages)
-		delete(s.early, p.Life.Nonce)
+		delete(s.early, p.Incarnation.Nonce)
 	}
 	if p.early.isIncomplete = s.isIncomplete; p.Err != nil {
 		p.early = earlyArrivals{}
@@ -138,7 +138,7 @@ func (c *comm) deliverEarlyFrom(p *proc, rank int) {
 // countEarly returns the number of queued control messages. Lock held.
 func (m *Module) countEarly() int {
 	n := m.unknownPeers.count
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		n += len(p.early.messages)
 	}
 	return n

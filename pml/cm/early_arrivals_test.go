@@ -36,17 +36,17 @@ func TestEarlyArrivals_ProcessHasEnded_AreDropped(t *testing.T) {
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module
 	card := w.Procs[1].Card()
-	peer := w.Group()[1].Life
-	for life, end := range []func(){
+	peer := w.Group()[1].Incarnation
+	for incarnation, end := range []func(){
 		func() { net.Inject(0, goodbye(w.Group()[0].Nonce, peer.Nonce, 0)) },
 		func() { // The card of the next incarnation.
-			if err := m.Learn(framework.Life{ID: peer.ID, Nonce: 2000}, card); err != nil {
+			if err := m.Learn(framework.Incarnation{ID: peer.ID, Nonce: 2000}, card); err != nil {
 				t.Fatal(err)
 			}
 		},
 		func() { m.PeerFailed(peer, "killed") },
 	} {
-		peer.Nonce = uint64(1000 + life)
+		peer.Nonce = uint64(1000 + incarnation)
 		if err := m.Learn(peer, card); err != nil {
 			t.Fatal(err)
 		}

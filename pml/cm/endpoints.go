@@ -32,11 +32,11 @@ func (m *Module) checkFit(c *base.Comm[*proc]) error {
 
 // FitsRanks implements pml.RankLimiter.
 func (m *Module) FitsRanks(members pml.Members) error {
-	counts, most, highest := map[framework.Life]int{}, 0, uint16(0)
+	counts, most, highest := map[framework.Incarnation]int{}, 0, uint16(0)
 	for rank := range members.Len() {
 		member := members.Member(rank)
-		counts[member.Life]++
-		most, highest = max(most, counts[member.Life]), max(highest, member.Endpoint)
+		counts[member.Incarnation]++
+		most, highest = max(most, counts[member.Incarnation]), max(highest, member.Endpoint)
 	}
 	return m.checkTagFormat(members.Len(), most, highest)
 }

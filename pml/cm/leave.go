@@ -67,9 +67,9 @@ func (m *Module) sendGoodbyes() {
 			sent[p.proc] += p.sentAll()
 		}
 	}
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		n := p.sentOnClosed + sent[p]
-		if p.Life == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Claimed == 0 {
+		if p.Incarnation == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Claimed == 0 {
 			continue
 		}
 		p.sendControl(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
@@ -125,9 +125,9 @@ func (m *Module) handleGoodbye(p *proc, f *control) {
 	switch {
 	case p == nil:
 		m.queueEarly(f)
-	case p.Life == m.env.Self || p.HasEnded():
+	case p.Incarnation == m.env.Self || p.HasEnded():
 	default:
-		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: controlNames[f.typ]})
+		m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Note: controlNames[f.typ]})
 		p.startLeaving(f.sent[0], maxFruitlessSearches)
 	}
 }

@@ -193,7 +193,7 @@ func TestLearn_NewIncarnation_OlderMessagesAreReceived(t *testing.T) {
 	net.SetFaults(mtltest.Faults{})
 	r, more := start(t)(recvInto(c[0], 1, 3)), start(t)(recvInto(c[0], 1, 3))
 	old := w.Group()[1]
-	if err := m.Learn(framework.Life{ID: old.ID, Nonce: 424242}, w.Procs[1].Card()); err != nil {
+	if err := m.Learn(framework.Incarnation{ID: old.ID, Nonce: 424242}, w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := r.wait(t); err != nil || st.Bytes != len("late") {

@@ -139,14 +139,14 @@ func (m *Module) Caps() pml.Caps {
 const maxStep = 1 << 20
 
 // Learn implements pml.Module.
-func (m *Module) Learn(peer framework.Life, card framework.Card) error {
+func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	return m.learn(peer, card)
 }
 
 // PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(peer framework.Life, reason string) {
+func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainNetwork()
@@ -162,7 +162,7 @@ func (m *Module) drainNetwork() {
 
 // PeerGone implements pml.Module. A process that has left may have messages in the
 // network. Its goodbye, if one comes, has their number.
-func (m *Module) PeerGone(peer framework.Life, how error) {
+func (m *Module) PeerGone(peer framework.Incarnation, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if !errors.Is(how, framework.ErrPeerClosed) {
@@ -180,7 +180,7 @@ func (m *Module) PeerGone(peer framework.Life, how error) {
 }
 
 // DropPeer implements pml.PeerDropper. The MTL keeps its endpoint.
-func (m *Module) DropPeer(peer framework.Life) bool {
+func (m *Module) DropPeer(peer framework.Incarnation) bool {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if _, ok := m.procs.Remove(peer); !ok {
@@ -256,7 +256,7 @@ func (m *Module) Due() time.Duration {
 }
 
 // Route implements pml.Module.
-func (m *Module) Route(peer framework.Life) pml.Route {
+func (m *Module) Route(peer framework.Incarnation) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	route := pml.Route{PML: "cm"}

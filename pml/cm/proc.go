@@ -27,8 +27,8 @@ type proc struct {
 }
 
 // learn stores the card of a process's present incarnation. Lock held.
-func (m *Module) learn(life framework.Life, card framework.Card) error {
-	p := m.procs.Get(life)
+func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) error {
+	p := m.procs.Get(incarnation)
 	if p.HasCard {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 		}
 	}
 	m.adoptEarly(p)
-	if m.leftNonces[life.ID] == life.Nonce {
+	if m.leftNonces[incarnation.ID] == incarnation.Nonce {
 		p.handleLeft()
 	}
 	return nil
@@ -50,7 +50,7 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 
 // mtlPeer returns the MTL's address of the process.
 func (p *proc) mtlPeer() (framework.Peer, error) {
-	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.MTL, p.m.name)
+	return p.card.Peer(p.Incarnation, p.m.env.Worlds.Proc(p.Incarnation.ID), framework.MTL, p.m.name)
 }
 
 // connect connects the MTL to the process on first use. A process that cannot be
@@ -81,7 +81,7 @@ func (p *proc) connectMTL() error {
 	}
 	if err == nil {
 		p.isConnected = true
-		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: p.m.name})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Incarnation, Note: p.m.name})
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (p *proc) failSends(err error) {
 func (p *proc) forgetEndpoint() {
 	if p.isConnected {
 		p.m.mtl.Forget(p.endpoint, p.Err)
-		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: p.Err.Error()})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Incarnation, Note: p.Err.Error()})
 	}
 }
 

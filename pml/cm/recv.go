@@ -213,7 +213,7 @@ func (r *request) recvDone(res *mtl.Result) {
 		r.Status.Err = base.Truncated(res.Bytes, room)
 	}
 	if m := r.m; m.env.Hooks != nil {
-		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane, Waited: time.Since(r.startedAt)})
+		m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Incarnation, Comm: c.Spec.ID, Tag: int(res.Tag), Bytes: res.Bytes, Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
 	r.finish()
 }

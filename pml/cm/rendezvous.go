@@ -142,7 +142,7 @@ func (p *peer) needsRTS(b []byte, mode pml.Mode) bool {
 		return true
 	}
 	var room [rtsSize]byte
-	return bytes.HasPrefix(b, appendRTSPrefix(room[:0], p.proc.Life.Nonce, m.env.Self.Nonce))
+	return bytes.HasPrefix(b, appendRTSPrefix(room[:0], p.proc.Incarnation.Nonce, m.env.Self.Nonce))
 }
 
 // sendRTS starts a send in fragments. Lock held.
@@ -155,7 +155,7 @@ func (r *request) sendRTS(b []byte) {
 	l.lastNumber++
 	*r.fragments = fragments{number: l.lastNumber, remaining: b}
 	l.sends[l.lastNumber] = r
-	h := rts{to: p.proc.Life.Nonce, from: m.env.Self.Nonce, number: l.lastNumber, total: uint64(len(b)), maxFragment: uint64(m.caps.MaxMessage)}
+	h := rts{to: p.proc.Incarnation.Nonce, from: m.env.Self.Nonce, number: l.lastNumber, total: uint64(len(b)), maxFragment: uint64(m.caps.MaxMessage)}
 	r.state, r.isOpBusy = awaitingCTS, true
 	done, err := m.mtl.Send(&r.op, p.proc.endpoint, r.c.to(p, r.tag, uint32(r.plane)), h.encode(r.fragments.prefix[:]), mtl.Standard)
 	if err != nil {
@@ -260,7 +260,7 @@ func (r *request) forgetFragments() {
 // parseRTSFrom decodes an RTS from p to this process.
 func (m *Module) parseRTSFrom(p *peer, b []byte) (rts, bool) {
 	h, ok := parseRTS(b)
-	return h, ok && h.to == m.env.Self.Nonce && h.from == p.proc.Life.Nonce
+	return h, ok && h.to == m.env.Self.Nonce && h.from == p.proc.Incarnation.Nonce
 }
 
 // acceptReceived reports whether r.target() holds the message itself. If it holds an RTS, the

@@ -74,7 +74,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	}
 	r := c.newSendRequest(p, buf, tag, plane, mode)
 	if failure == nil && p.hasRefused {
-		failure = m.procs.NotMemberError(p.proc.Life)
+		failure = m.procs.NotMemberError(p.proc.Incarnation)
 	}
 	if failure != nil {
 		r.fail(c.MemberError(failure, dst))
@@ -115,7 +115,7 @@ func (c *comm) newSendRequest(p *peer, buf pml.Buffer, tag int, plane pml.Plane,
 
 // emitSend emits the event of a send.
 func (c *comm) emitSend(p *peer, tag int, bytes int64, plane pml.Plane) {
-	c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
+	c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Incarnation, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
 }
 
 // transmit submits a send to the MTL. Lock held.
@@ -210,7 +210,7 @@ func (r *request) finishDropped() {
 	case r.p.syncs.isRevoked:
 		r.fail(fmt.Errorf("%w by rank %d, which has dropped the message", framework.ErrRevoked, r.p.rank))
 	default:
-		r.fail(r.m.procs.DroppedError(r.p.proc.Life))
+		r.fail(r.m.procs.DroppedError(r.p.proc.Incarnation))
 	}
 }
 

@@ -108,7 +108,7 @@ func TestClose_MatchedMessageInTransfer_BufferIsNotWritten(t *testing.T) {
 		}
 		return err != nil
 	})
-	life := w.Procs[0].Life
+	incarnation := w.Procs[0].Incarnation
 	if err := w.Kill(0); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +117,7 @@ func TestClose_MatchedMessageInTransfer_BufferIsNotWritten(t *testing.T) {
 	}
 	got := bytes.Clone(buf)
 	sender.Unlock()
-	w.Procs[2].Module.PeerFailed(life, "its session is closed")
+	w.Procs[2].Module.PeerFailed(incarnation, "its session is closed")
 	if _, err := s.Wait(t.Context(), gen); err == nil {
 		t.Error("the message was sent")
 	}
@@ -216,9 +216,9 @@ func TestProbe_MemberLeavesDuringWithdrawal_Ends(t *testing.T) {
 	if _, err := first.Wait(t.Context(), first.gen); err != nil {
 		t.Fatal(err)
 	}
-	life := w.Procs[2].Life
-	life.Nonce += 1000 // The next incarnation.
-	if err := w.Procs[0].Module.Learn(life, w.Procs[2].Card()); err != nil {
+	incarnation := w.Procs[2].Incarnation
+	incarnation.Nonce += 1000 // The next incarnation.
+	if err := w.Procs[0].Module.Learn(incarnation, w.Procs[2].Card()); err != nil {
 		t.Fatal(err)
 	}
 	until(t, func() bool { _, _, err := c[0].Iprobe(2, 9, pml.PointToPoint); return err != nil })
@@ -305,7 +305,7 @@ func TestSplit_CommunicatorHasClosed_MembersAreFreed(t *testing.T) {
 	m := w.Procs[0].Module
 	freed := make(chan struct{})
 	func() {
-		members := &ownMembers{pml.NewMembers([]pml.Member{{Life: w.Procs[0].Life}})}
+		members := &ownMembers{pml.NewMembers([]pml.Member{{Incarnation: w.Procs[0].Incarnation}})}
 		runtime.AddCleanup(members, func(freed chan struct{}) { close(freed) }, freed)
 		local, err := m.CIDs().Reserve()
 		if err != nil {

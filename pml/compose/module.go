@@ -39,8 +39,8 @@ type Module struct {
 
 	mu sync.Mutex
 	// localLives has the other processes on this node, from Learn, and changes counts its changes.
-	localLives map[framework.ProcID]framework.Life
-	changes    uint64
+	localIncarnations map[framework.ProcID]framework.Incarnation
+	changes           uint64
 	// splits has those in use.
 	splits map[splitKey]*split
 	// owners has allocated memory, by its first byte.
@@ -53,7 +53,7 @@ type Module struct {
 // New composes two open modules. by is the parameter that selects the one on the node, and is printed as a reason. The
 // composition closes the network's module. The caller closes the node's module afterwards.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, nodeParam: by, joiner: NewJoiner(env.Engine, env.Hooks), localLives: map[framework.ProcID]framework.Life{}, splits: map[splitKey]*split{}, owners: map[*byte]memoryOwner{}}
+	return &Module{env: env, network: network, node: node, nodeParam: by, joiner: NewJoiner(env.Engine, env.Hooks), localIncarnations: map[framework.ProcID]framework.Incarnation{}, splits: map[splitKey]*split{}, owners: map[*byte]memoryOwner{}}
 }
 
 // Unwrap lets framework.As find the optional interfaces of the node's PML.
@@ -105,11 +105,11 @@ func (m *Module) FitsRanks(members pml.Members) error {
 }
 
 // Learn implements pml.Module.
-func (m *Module) Learn(peer framework.Life, card framework.Card) error {
+func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	m.mu.Lock()
 	m.changes++
-	if delete(m.localLives, peer.ID); card.OnNode(m.env.Node) {
-		m.localLives[peer.ID] = peer
+	if delete(m.localIncarnations, peer.ID); card.OnNode(m.env.Node) {
+		m.localIncarnations[peer.ID] = peer
 	}
 	m.mu.Unlock()
 	if err := m.node.Learn(peer, card); err != nil {
@@ -120,19 +120,19 @@ func (m *Module) Learn(peer framework.Life, card framework.Card) error {
 
 // PeerFailed implements pml.Module. Messages of the process on the node arrive before the network's PML ends receives
 // from any source.
-func (m *Module) PeerFailed(peer framework.Life, reason string) {
+func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
 	m.node.PeerFailed(peer, reason)
 	m.network.PeerFailed(peer, reason)
 }
 
 // PeerGone implements pml.Module.
-func (m *Module) PeerGone(peer framework.Life, how error) {
+func (m *Module) PeerGone(peer framework.Incarnation, how error) {
 	m.node.PeerGone(peer, how)
 	m.network.PeerGone(peer, how)
 }
 
 // DropPeer implements pml.PeerDropper. It returns true when both PMLs have dropped the process.
-func (m *Module) DropPeer(peer framework.Life) bool {
+func (m *Module) DropPeer(peer framework.Incarnation) bool {
 	for _, part := range []pml.Module{m.node, m.network} {
 		if d, ok := framework.As[pml.PeerDropper](part); !ok || !d.DropPeer(peer) {
 			return false
@@ -140,8 +140,8 @@ func (m *Module) DropPeer(peer framework.Life) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.localLives[peer.ID] == peer {
-		delete(m.localLives, peer.ID)
+	if m.localIncarnations[peer.ID] == peer {
+		delete(m.localIncarnations, peer.ID)
 	}
 	return true
 }
@@ -159,19 +159,19 @@ func (m *Module) Inquire(by framework.ProcID) {
 }
 
 // isLocal reports whether another process is on this node. Both ends of a pair get the same result from their cards.
-func (m *Module) isLocal(peer framework.Life) bool {
+func (m *Module) isLocal(peer framework.Incarnation) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.isOnNode(peer)
 }
 
 // isOnNode is isLocal with mu held.
-func (m *Module) isOnNode(peer framework.Life) bool {
-	return m.localLives[peer.ID] == peer || m.env.Cards != nil && m.env.Node != "" && m.env.Cards.Node(peer) == m.env.Node
+func (m *Module) isOnNode(peer framework.Incarnation) bool {
+	return m.localIncarnations[peer.ID] == peer || m.env.Cards != nil && m.env.Node != "" && m.env.Cards.Node(peer) == m.env.Node
 }
 
 // Route implements pml.Module.
-func (m *Module) Route(peer framework.Life) pml.Route {
+func (m *Module) Route(peer framework.Incarnation) pml.Route {
 	remote := m.network.Route(peer)
 	if peer == m.env.Self || !m.isLocal(peer) {
 		return remote

@@ -58,9 +58,9 @@ func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	}
 	for rank := range n {
 		member, other := spec.Members.Member(rank), spec.IsElsewhere(rank)
-		self := member.Life == m.env.Self
+		self := member.Incarnation == m.env.Self
 		s.IsWhole = s.IsWhole && member.Endpoint == 0
-		isOnNode := self || m.isOnNode(member.Life)
+		isOnNode := self || m.isOnNode(member.Incarnation)
 		if isOnNode {
 			s.OnNode.Add(rank)
 		}

@@ -91,7 +91,7 @@ func (q *peer) handleRefusal() {
 		case r.c != c || r.p != q && r.p != nil:
 		case r.state == statePosted:
 			c.queues[r.plane].Cancel(&r.node)
-			r.fail(c.m.procs.NotMemberError(q.proc.Life))
+			r.fail(c.m.procs.NotMemberError(q.proc.Incarnation))
 		case r.state == stateQueued || r.state == stateOffered:
 			r.Cancel()
 		}
@@ -107,7 +107,7 @@ func (c *comm) refusalError(src int) error {
 	}
 	for _, q := range c.peers.All() {
 		if q.hasRefused && (src == q.rank || src == pml.AnySource) {
-			return c.m.procs.NotMemberError(q.proc.Life)
+			return c.m.procs.NotMemberError(q.proc.Incarnation)
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@ type LargeReceives = largeReceives
 func (in *largeReceives) FirstLap(bytes int64, ring int) bool { return in.isFirstLap(bytes, ring) }
 
 // StateOf reports whether a module has state for large messages to and from a process.
-func StateOf(m *Module, peer framework.Life) (sends, receives bool) {
+func StateOf(m *Module, peer framework.Incarnation) (sends, receives bool) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	p := m.procs.Find(peer)

@@ -27,7 +27,7 @@ func (p *proc) findReceivePath() {
 	if p.inTransport == nil || p.inTransport.poller == nil {
 		return
 	}
-	if p.recvPath.source = p.inTransport.poller.PeerSource(p.Life); p.recvPath.source != nil {
+	if p.recvPath.source = p.inTransport.poller.PeerSource(p.Incarnation); p.recvPath.source != nil {
 		p.recvPath.peeker, _ = framework.As[btl.Peeker](p.recvPath.source)
 	}
 }

@@ -149,7 +149,7 @@ func (p *proc) handleCID(f []byte) error {
 	if err != nil {
 		return err
 	}
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Comm: in.to.Extended, Note: "cid"})
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: in.to.Extended, Note: "cid"})
 	if q.exchange.RecvReply(in.local)&cid.Conflict != 0 {
 		return conflictError(in.to.Extended)
 	}

@@ -70,7 +70,7 @@ func newVictim(t testing.TB) *victim {
 		Env: progress.Env{
 			Identity: bootstrap.Identity{Proc: framework.Proc{Namespace: "victim"}, Size: 3},
 			Worlds:   framework.NewWorlds("victim"),
-			Self:     framework.Life{Nonce: 1},
+			Self:     framework.Incarnation{Nonce: 1},
 			Engine:   v.engine,
 			Logger:   slog.New(slog.DiscardHandler),
 		},
@@ -83,10 +83,10 @@ func newVictim(t testing.TB) *victim {
 	v.m = module.(*Module)
 	var group []pml.Member
 	for id := range framework.ProcID(3) {
-		group = append(group, pml.Member{Life: framework.Life{ID: id, Nonce: uint64(id) + 1}})
+		group = append(group, pml.Member{Incarnation: framework.Incarnation{ID: id, Nonce: uint64(id) + 1}})
 	}
 	for _, member := range group[1:] {
-		if err := v.m.Learn(member.Life, framework.Card{{Component: "pml.ob1", Blob: encodeAddress(1 << 20)}, {Component: "btl.sink", Blob: []byte{}}}); err != nil {
+		if err := v.m.Learn(member.Incarnation, framework.Card{{Component: "pml.ob1", Blob: encodeAddress(1 << 20)}, {Component: "btl.sink", Blob: []byte{}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +97,7 @@ func newVictim(t testing.TB) *victim {
 	var endpoints []pml.Member
 	for _, member := range group[:2] {
 		for endpoint := range uint16(2) {
-			endpoints = append(endpoints, pml.Member{Life: member.Life, Endpoint: endpoint})
+			endpoints = append(endpoints, pml.Member{Incarnation: member.Incarnation, Endpoint: endpoint})
 		}
 	}
 	members = pml.NewMembers(endpoints)
@@ -107,7 +107,7 @@ func newVictim(t testing.TB) *victim {
 		elsewhere.Add(1)
 		v.join(t, pml.CommSpec{ID: withEndpoints, Members: members, Rank: rank, Elsewhere: elsewhere})
 	}
-	v.peer = v.m.transports[0].Accept(group[1].Life).(*proc)
+	v.peer = v.m.transports[0].Accept(group[1].Incarnation).(*proc)
 	c := v.comms[0]
 	start := func(_ *pml.Request, err error) {
 		if err != nil {
@@ -185,7 +185,7 @@ func (v *victim) feed(f []byte) error {
 	defer v.engine.Unlock()
 	err := v.peer.Frame(f)
 	if err != nil {
-		v.m.transports[0].PathDown(v.peer.Life, &framework.TransportError{Component: "test", Op: "receive", Err: err})
+		v.m.transports[0].PathDown(v.peer.Incarnation, &framework.TransportError{Component: "test", Op: "receive", Err: err})
 	}
 	return err
 }
@@ -226,8 +226,8 @@ func (v *victim) check(t testing.TB) {
 
 func (v *victim) close(t testing.TB) {
 	t.Helper()
-	v.m.PeerFailed(v.comms[0].Spec.Members.Member(1).Life, "test")
-	v.m.PeerFailed(v.comms[0].Spec.Members.Member(2).Life, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Members.Member(1).Incarnation, "test")
+	v.m.PeerFailed(v.comms[0].Spec.Members.Member(2).Incarnation, "test")
 	for _, c := range v.comms {
 		for plane := range pml.Planes {
 			c.Suspend(pml.Plane(plane), nil)

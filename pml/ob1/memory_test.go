@@ -31,8 +31,8 @@ func TestProcess_SmallMessagesOnly_HasNoStateForLargeOnes(t *testing.T) {
 		}
 	}
 	has := func() [2]bool {
-		sends, _ := ob1.StateOf(w.Procs[0].Module.(*ob1.Module), w.Procs[1].Life)
-		_, receives := ob1.StateOf(w.Procs[1].Module.(*ob1.Module), w.Procs[0].Life)
+		sends, _ := ob1.StateOf(w.Procs[0].Module.(*ob1.Module), w.Procs[1].Incarnation)
+		_, receives := ob1.StateOf(w.Procs[1].Module.(*ob1.Module), w.Procs[0].Incarnation)
 		return [2]bool{sends, receives}
 	}
 	for _, size := range []int{0, 8, 1000} {

@@ -103,7 +103,7 @@ func capsOf(transports []*transport) pml.Caps {
 }
 
 // Learn implements pml.Module.
-func (m *Module) Learn(peer framework.Life, card framework.Card) error {
+func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	return m.learn(peer, card)
@@ -135,7 +135,7 @@ func (m *Module) Poll() (n int) {
 }
 
 // Route implements pml.Module.
-func (m *Module) Route(peer framework.Life) pml.Route {
+func (m *Module) Route(peer framework.Incarnation) pml.Route {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	p := m.known(peer)
@@ -164,7 +164,7 @@ func (m *Module) Route(peer framework.Life) pml.Route {
 func (m *Module) Stats() []pml.PeerStats {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		// A process that only receives reports the transport of the incoming path.
 		if t := cmp.Or(p.outTransport, p.inTransport); t != nil && p.Stats.Sent+p.Stats.Received > 0 {
 			d := p.describeTransport(t)
@@ -224,7 +224,7 @@ func (m *Module) inspect() pml.Inspection {
 		}
 		ins.Comms = append(ins.Comms, ci)
 	}
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		t := cmp.Or(p.outTransport, p.inTransport)
 		for _, l := range p.incoming.estimates() {
 			ins.Notes = append(ins.Notes, fmt.Sprintf("%v: messages from there, %v", p, l))
@@ -242,7 +242,7 @@ func (m *Module) isFlushed() bool {
 	if m.pendingSends > 0 {
 		return false
 	}
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		if !p.isIdle() || p.endpoint != nil && !p.endpoint.Idle() {
 			return false
 		}
@@ -263,7 +263,7 @@ func (m *Module) Close() error {
 		// The quarantine of indices ends with the module, so no member is notified.
 		c.Rest = cid.CommClose{}
 	}
-	for _, p := range m.procs.Lives {
+	for _, p := range m.procs.Incarnations {
 		// Before requests fail, since gathered buffers are read until the path closes.
 		p.closePath(err)
 		p.incoming.scheduled = requestList{}

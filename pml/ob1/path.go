@@ -78,21 +78,21 @@ func (t *transport) pollArrivals() int {
 }
 
 // Accept implements btl.Receiver.
-func (t *transport) Accept(peer framework.Life) btl.Inbound {
+func (t *transport) Accept(peer framework.Incarnation) btl.Inbound {
 	p := t.m.procs.Get(peer)
 	p.inTransport, p.recvPath = t, recvPath{}
 	return p
 }
 
 // Limits implements btl.Receiver.
-func (t *transport) Limits(peer framework.Life, eager, frame int) {
+func (t *transport) Limits(peer framework.Incarnation, eager, frame int) {
 	if p := t.m.procs.Find(peer); p != nil && p.outTransport == t {
 		p.eagerLimit, p.frameLimit = min(p.eagerLimit, eager), min(p.frameLimit, frame)
 	}
 }
 
 // PathDown implements btl.Receiver.
-func (t *transport) PathDown(peer framework.Life, err error) {
+func (t *transport) PathDown(peer framework.Incarnation, err error) {
 	p := t.m.procs.Find(peer)
 	switch {
 	case p == nil:
@@ -108,19 +108,19 @@ func (t *transport) PathDown(peer framework.Life, err error) {
 
 // PeerGone implements btl.Receiver. The transport only detects that the session was closed,
 // which a process also does as it fails.
-func (t *transport) PeerGone(peer framework.Life, err error) {
+func (t *transport) PeerGone(peer framework.Incarnation, err error) {
 	if p := t.m.procs.Find(peer); p != nil {
 		p.suspect(err)
 	}
 }
 
 // Link implements btl.LinkWatcher.
-func (t *transport) Link(peer framework.Life, note string) {
+func (t *transport) Link(peer framework.Incarnation, note string) {
 	t.m.env.Event(pml.Event{Kind: pml.EventLink, Peer: peer, Note: t.name + ": " + note})
 }
 
 // Card implements btl.CardHolder.
-func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
+func (t *transport) Card(peer framework.Incarnation) (card framework.Peer, ok bool) {
 	p := t.m.known(peer)
 	if p == nil {
 		return card, false
@@ -130,7 +130,7 @@ func (t *transport) Card(peer framework.Life) (card framework.Peer, ok bool) {
 }
 
 // known returns a process with a card, or nil. It creates no state. Lock held.
-func (m *Module) known(peer framework.Life) *proc {
+func (m *Module) known(peer framework.Incarnation) *proc {
 	p := m.procs.Find(peer)
 	if p != nil && p.HasCard {
 		return p
@@ -164,7 +164,7 @@ func (p *proc) describePath(t *transport) btl.Description {
 	}
 	d := p.describeTransport(t)
 	if t.reader != nil && t == p.outTransport {
-		d.Notes = append(d.Notes, t.reader.Notes(p.Life)...)
+		d.Notes = append(d.Notes, t.reader.Notes(p.Incarnation)...)
 	}
 	return d
 }
@@ -255,7 +255,7 @@ func (p *proc) openPathBy(t *transport) error {
 	}
 	p.Stats.Transport = t.name
 	p.updateCanSendEager()
-	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Life, Note: t.name})
+	p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Incarnation, Note: t.name})
 	p.m.env.Logger.Debug("pml ob1: a path is opened", "peer", p.String(), "transport", t.name)
 	return nil
 }
@@ -318,7 +318,7 @@ func (p *proc) closePath(err error) {
 		// First, since Close may complete sends.
 		p.endpoint = nil
 		endpoint.Close()
-		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Life, Note: err.Error()})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Incarnation, Note: err.Error()})
 	}
 }
 
@@ -347,7 +347,7 @@ func (p *proc) route() (found *transport, rejected rejections) {
 			rejected = append(rejected, framework.Rejection{Name: t.name, Reason: found.name + " is preferred"})
 		}
 	}
-	if found == nil || p.Life != p.m.env.Self {
+	if found == nil || p.Incarnation != p.m.env.Self {
 		rejected = append(rejected, p.m.env.Modules.NotOpen(framework.BTL)...)
 	}
 	return found, rejected
@@ -360,5 +360,5 @@ func (p *proc) neverOpened() bool {
 
 // connectInfo returns the arguments of Connect for the transport.
 func (p *proc) connectInfo(t *transport) (framework.Peer, error) {
-	return p.card.Peer(p.Life, p.m.env.Worlds.Proc(p.Life.ID), framework.BTL, t.name)
+	return p.card.Peer(p.Incarnation, p.m.env.Worlds.Proc(p.Incarnation.ID), framework.BTL, t.name)
 }

@@ -96,7 +96,7 @@ func TestPath_PreferredRefuses_NextTransportCarriesQueue(t *testing.T) {
 	}
 	// Rank 0 has only answered.
 	for rank, m := range w.Procs {
-		route := m.Module.Route(w.Group()[1-rank].Life)
+		route := m.Module.Route(w.Group()[1-rank].Incarnation)
 		if route.Transport != "patient" || len(route.Rejected) != 1 || route.Rejected[0].Name != "picky" || !strings.Contains(route.Rejected[0].Reason, errPicky.Error()) {
 			t.Errorf("rank %d: the route is %+v", rank, route)
 		}
@@ -122,9 +122,9 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 		}
 	}
 	// The bootstrap reports it to the other process.
-	w.Procs[1].Module.PeerGone(w.Group()[0].Life, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err))
+	w.Procs[1].Module.PeerGone(w.Group()[0].Incarnation, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err))
 	for rank, m := range w.Procs {
-		route := m.Module.Route(w.Group()[1-rank].Life)
+		route := m.Module.Route(w.Group()[1-rank].Incarnation)
 		if said := fmt.Sprint(route.Rejected); !route.Failed || route.Transport != "" || !strings.Contains(said, errPicky.Error()) || !strings.Contains(said, other.why.Error()) {
 			t.Errorf("rank %d: the route is %+v", rank, route)
 		}
@@ -163,9 +163,9 @@ func TestRoute_OnlyAnswerRefused_HasNotFailed(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	route := w.Procs[0].Module.Route(w.Group()[1].Life)
+	route := w.Procs[0].Module.Route(w.Group()[1].Incarnation)
 	// Until the refusal is handled.
-	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Life) {
+	for ; route.Transport != ""; route = w.Procs[0].Module.Route(w.Group()[1].Incarnation) {
 		if ctx.Err() != nil {
 			t.Fatalf("the refusal was not handled: %+v", route)
 		}
@@ -194,7 +194,7 @@ func TestPath_NoSpaceForRing_NextTransportCarries(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	route := w.Procs[0].Module.Route(w.Group()[1].Life)
+	route := w.Procs[0].Module.Route(w.Group()[1].Incarnation)
 	if said := fmt.Sprint(route.Rejected); route.Transport != "memory" || !strings.Contains(said, "the peer refused: \"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir\"") {
 		t.Errorf("the route is %+v", route)
 	}
@@ -264,7 +264,7 @@ func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	}
 	// Deferred functions run, and the panic is printed.
 	time.Sleep(50 * time.Millisecond)
-	w.Procs[0].Module.PeerFailed(w.Group()[1].Life, "exit status 2")
+	w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "exit status 2")
 	for what, r := range map[string]*pml.Request{"send": send, "receive": recv} {
 		if err := wait(ctx, r, nil); !errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrPeerClosed) {
 			t.Errorf("a %s: %v", what, err)
@@ -328,7 +328,7 @@ func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 				}
 			}
 			survivor := 1 - victim
-			w.Procs[survivor].Module.PeerFailed(w.Group()[victim].Life, "signal: killed")
+			w.Procs[survivor].Module.PeerFailed(w.Group()[victim].Incarnation, "signal: killed")
 			if err := wait(ctx, [2]*pml.Request{s, r}[survivor], nil); !errors.Is(err, framework.ErrProcFailed) {
 				t.Fatal(err)
 			}

@@ -81,12 +81,12 @@ type proc struct {
 
 // learn adds the card of an incarnation, which becomes the current one of its process. The
 // former one fails. Lock held.
-func (m *Module) learn(life framework.Life, card framework.Card) error {
+func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) error {
 	granted, err := parseAddress(card.Find(framework.PML, name))
 	if err != nil {
 		return err
 	}
-	p := m.procs.Get(life)
+	p := m.procs.Get(incarnation)
 	if !p.HasCard {
 		p.creditGranted, p.credit = granted, granted
 	}
@@ -95,7 +95,7 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 	if old := m.procs.SetPresent(p); old != nil {
 		m.procs.Forget(old)
 		old.drainPath()
-		old.Fail(m.procs.ReplacedError(old.Life))
+		old.Fail(m.procs.ReplacedError(old.Incarnation))
 	}
 	// Answers have waited for the card.
 	if len(p.pendingControls) > 0 {
@@ -106,36 +106,36 @@ func (m *Module) learn(life framework.Life, card framework.Card) error {
 }
 
 // Over implements pml.Renewer.
-func (m *Module) Over() []framework.Life {
+func (m *Module) Over() []framework.Incarnation {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	return m.procs.EndedIncarnations()
 }
 
 // Renew implements pml.Renewer. Existing communicators keep the failed process.
-func (m *Module) Renew(life framework.Life) {
+func (m *Module) Renew(incarnation framework.Incarnation) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()
-	p := m.procs.Find(life)
-	if !m.procs.Renew(life, p) {
+	p := m.procs.Find(incarnation)
+	if !m.procs.Renew(incarnation, p) {
 		return
 	}
 	for _, t := range m.transports {
 		if t.renewer != nil {
-			t.renewer.Renew(life)
+			t.renewer.Renew(incarnation)
 		}
 	}
 	if p != nil {
-		m.procs.Get(life).Stats = p.Stats
+		m.procs.Get(incarnation).Stats = p.Stats
 	}
 }
 
 // DropPeer implements pml.PeerDropper.
-func (m *Module) DropPeer(life framework.Life) bool {
+func (m *Module) DropPeer(incarnation framework.Incarnation) bool {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p, ok := m.procs.Remove(life)
+	p, ok := m.procs.Remove(incarnation)
 	if !ok {
 		return false
 	}
@@ -143,7 +143,7 @@ func (m *Module) DropPeer(life framework.Life) bool {
 		m.early.drop(p)
 		p.lastPeer = nil
 	}
-	m.forgetPeer(life)
+	m.forgetPeer(incarnation)
 	return true
 }
 
@@ -196,7 +196,7 @@ func (p *proc) sendControl(c controlFrame) bool {
 	if open() != nil || p.endpoint == nil {
 		return false
 	}
-	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Life, Note: frameNames[c.bytes[0]]})
+	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Note: frameNames[c.bytes[0]]})
 	if len(p.pendingControls) == 0 && p.trySendControl(&c) {
 		return true
 	}

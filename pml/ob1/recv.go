@@ -182,7 +182,7 @@ func (r *request) deliver(payload []byte, tag int) {
 		r.Status.Err = base.Deliver(r.buf, payload)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.startedAt)})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Incarnation, Comm: r.c.Spec.ID, Tag: tag, Bytes: int64(len(payload)), Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
 	r.finish()
 }
@@ -198,7 +198,7 @@ func (r *request) acceptRTS(o *matchedRTS, tag int) {
 		r.Status.Err = base.Truncated(length, r.bytesWanted)
 	}
 	if r.m.env.Hooks != nil {
-		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Life, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.startedAt)})
+		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Incarnation, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
 	if r.schedule(o) || r.startGet(&o.remote, o.handle) {
 		return

@@ -203,7 +203,7 @@ func (r *request) Cancel() {
 
 func (r *request) completeCanceled() {
 	if r.isSend && r.p.hasRefused {
-		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
 		return
 	}
 	r.Status = r.c.WithdrawnStatus(r.plane)

@@ -150,7 +150,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		sent <- comms[0].Send(ctx, pml.Buffer{Bytes: bytes.Repeat([]byte{1}, size)}, 1, 1, pml.PointToPoint, pml.Standard)
 	}()
 	<-entered
-	w.Procs[1].Module.PeerGone(w.Group()[0].Life, framework.ErrPeerDisconnected)
+	w.Procs[1].Module.PeerGone(w.Group()[0].Incarnation, framework.ErrPeerDisconnected)
 	// The receive is pending, since the chunk is not written yet.
 	for range 1000 {
 		w.Procs[1].Engine.Lock()
@@ -167,7 +167,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		t.Error("the receive has succeeded")
 	}
 	clear(buf)
-	w.Procs[0].Module.PeerGone(w.Group()[1].Life, framework.ErrPeerDisconnected)
+	w.Procs[0].Module.PeerGone(w.Group()[1].Incarnation, framework.ErrPeerDisconnected)
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
@@ -236,7 +236,7 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, small := map[bool]uint64{}, uint64(0)
-		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Life).Learnt {
+		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Incarnation).Learnt {
 			for _, way := range l.Ways {
 				seen[l.Window] += way.Messages
 				if l.UpTo <= 1<<16 {
@@ -308,7 +308,7 @@ func testCrossing(t *testing.T, memory btl.Memory) {
 	}
 	passed, by := uint64(0), [2]map[string]uint64{{}, {}}
 	for rank, p := range w.Procs {
-		for _, l := range p.Module.Route(w.Group()[1-rank].Life).Learnt {
+		for _, l := range p.Module.Route(w.Group()[1-rank].Incarnation).Learnt {
 			for _, way := range l.Ways {
 				if l.BothWays {
 					passed += way.Messages
@@ -428,7 +428,7 @@ func TestCopy_SenderFails_ReturnsErrProcFailed(t *testing.T) {
 		w.Procs[1].Engine.Progress()
 		w.Procs[1].Engine.Unlock()
 	}
-	w.Procs[1].Module.PeerFailed(w.Group()[0].Life, "killed by a test")
+	w.Procs[1].Module.PeerFailed(w.Group()[0].Incarnation, "killed by a test")
 	if _, err := recv.Wait(ctx, recv.Generation()); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("got %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 // directions, and has advised a mode for the next message to it. The process with the
 // smaller nonce selects.
 func (p *proc) advisedProtocol(k messageKind) (protocol selector.Protocol, ok bool) {
-	if p.Life.Nonce > p.m.env.Self.Nonce {
+	if p.Incarnation.Nonce > p.m.env.Self.Nonce {
 		return 0, false
 	}
 	sent := single

@@ -32,7 +32,7 @@ func (r *request) exposeBuffer() (remote btl.Remote, part bool) {
 	// A buffer that cannot be read still has a choice among pipelines.
 	x.isDescribed = true
 	x.memory = c.KindOf(remote)
-	x.canPut = readable && c.CanWrite(proc.Life) == nil
+	x.canPut = readable && c.CanWrite(proc.Incarnation) == nil
 	x.packMode = proc.adviceFor(r).mode
 	return remote, x.packMode != packNone
 }
@@ -49,7 +49,7 @@ func (r *request) startGet(remote *btl.Remote, handle uint64) bool {
 	if proc.inTransport == nil || proc.inTransport.reader == nil || proc.requirePath() != nil {
 		return false
 	}
-	if proc.inTransport.reader.CanRead(proc.Life, *remote, r.bytesWanted) != nil {
+	if proc.inTransport.reader.CanRead(proc.Incarnation, *remote, r.bytesWanted) != nil {
 		return false
 	}
 	r.state, x.remote, x.reader, r.peerHandle = stateTransferring, *remote, proc.inTransport.reader, handle
@@ -100,7 +100,7 @@ func (r *request) step() int {
 }
 
 func (r *request) stepGet() int {
-	k, err := r.rndv.reader.Read(r.p.proc.Life, r.rndv.remote, r.bytesMoved, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+	k, err := r.rndv.reader.Read(r.p.proc.Incarnation, r.rndv.remote, r.bytesMoved, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
 	if err != nil {
 		r.fallBackToPipeline()
 		return 1

@@ -38,7 +38,7 @@ func (r *request) stepShare() int {
 		}
 		x.chunkOffset, x.chunkLeft = x.copyBase+offset, n
 	}
-	k, err := x.reader.Read(r.p.proc.Life, x.remote, x.chunkOffset, r.buf.Bytes[x.chunkOffset:x.chunkOffset+int64(x.chunkLeft)])
+	k, err := x.reader.Read(r.p.proc.Incarnation, x.remote, x.chunkOffset, r.buf.Bytes[x.chunkOffset:x.chunkOffset+int64(x.chunkLeft)])
 	if err != nil {
 		r.state, x.usePipelineNext = stateStopping, true
 		return r.stepStopping() + 1
@@ -115,7 +115,7 @@ func (p *proc) handleShare(s share) error {
 		return fmt.Errorf("share for bytes %d to %d of a message of %d, of which %d were sent", s.offset, s.limit, r.buf.Len(), r.bytesMoved)
 	}
 	if r.p.hasRefused {
-		r.fail(r.m.procs.NotMemberError(p.Life))
+		r.fail(r.m.procs.NotMemberError(p.Incarnation))
 		return nil
 	}
 	r.state, r.bytesWanted, r.rndv.remote = statePutting, s.limit, s.remote
@@ -130,7 +130,7 @@ func (r *request) stepPut() int {
 	proc := r.p.proc
 	more := false
 	if proc.outTransport != nil {
-		more, _ = proc.outTransport.copier.Write(proc.Life, r.rndv.remote, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+		more, _ = proc.outTransport.copier.Write(proc.Incarnation, r.rndv.remote, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
 	}
 	if !more {
 		r.state = statePutDone

@@ -208,7 +208,7 @@ func (r *request) startProtocol() {
 		r.m.stepCopies()
 		return
 	case selector.Put, selector.Split:
-		s := proc.inTransport.copier.Share(proc.Life, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
+		s := proc.inTransport.copier.Share(proc.Incarnation, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
 		if s == nil {
 			break
 		}

@@ -106,7 +106,7 @@ func (p *proc) planReceive(r *request) error {
 	forced := t.copier.Forced(x.remote, r.bytesWanted)
 	var possible selector.Set
 	if r.buf.Layout() == nil {
-		if err := t.reader.CanRead(p.Life, x.remote, r.bytesWanted); err == nil {
+		if err := t.reader.CanRead(p.Incarnation, x.remote, r.bytesWanted); err == nil {
 			possible |= selector.Of(selector.Get)
 		} else if forced != nil {
 			return fmt.Errorf("%w; %w", err, forced)
@@ -161,7 +161,7 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	if k.memory == btl.Allocated || p.m.engine.IsOversubscribed() {
 		guess = selector.Get
 	}
-	seed := uint64(p.Life.ID)<<16 | uint64(k.memory)<<12 | uint64(k.pattern)<<8 | uint64(k.class)
+	seed := uint64(p.Incarnation.ID)<<16 | uint64(k.memory)<<12 | uint64(k.pattern)<<8 | uint64(k.class)
 	s := &selection{kind: k}
 	if k.pattern == duplex {
 		// A change of the protocol takes effect behind the messages accepted ahead.

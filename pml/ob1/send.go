@@ -56,7 +56,7 @@ func (c *comm) sendEager(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	proc.Stats.Sent++
 	proc.Stats.SentBytes += uint64(len(buf.Bytes))
 	if c.m.env.Hooks != nil {
-		c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
+		c.m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Incarnation, Comm: c.Spec.ID, Tag: tag, Bytes: int64(len(buf.Bytes)), Plane: plane})
 	}
 	return true
 }
@@ -105,7 +105,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	r.Status = pml.NoMessage()
 	err := p.proc.requirePath()
 	if err == nil && p.hasRefused {
-		err = m.procs.NotMemberError(p.proc.Life)
+		err = m.procs.NotMemberError(p.proc.Incarnation)
 	}
 	if err != nil {
 		r.fail(c.MemberError(err, dst))
@@ -113,7 +113,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	}
 	p.proc.Stats.Sent++
 	p.proc.Stats.SentBytes += uint64(buf.Len())
-	m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
+	m.env.Event(pml.Event{Kind: pml.EventSend, Peer: p.proc.Incarnation, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	p.proc.sendQueue.push(r)
 	if p.proc.sendQueue.head != r || p.proc.suspectedFor != nil || !r.sendFirst() {
 		p.proc.canSendEager = false
@@ -297,7 +297,7 @@ func (r *request) pack(dst []byte, offset int64, mode packMode) {
 // handleCTS handles an answer that accepts limit bytes. peerHandle is the receiver's.
 func (r *request) handleCTS(peerHandle uint64, limit int64) {
 	if r.p.hasRefused {
-		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
 		return
 	}
 	// The receiver needs no more.
@@ -321,13 +321,13 @@ func (r *request) handleDropped() error {
 	case !r.isOffered():
 		return errors.New("CTS reports a drop of a message that has matched")
 	case r.p.hasRefused:
-		r.fail(r.m.procs.NotMemberError(r.p.proc.Life))
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
 	case r.state == stateWithdrawing:
 		r.completeCanceled()
 	case r.mode != pml.Synchronous:
 		r.completeRendezvous()
 	default:
-		r.fail(r.m.procs.DroppedError(r.p.proc.Life))
+		r.fail(r.m.procs.DroppedError(r.p.proc.Incarnation))
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (m *Module) Due() time.Duration {
 }
 
 // PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(peer framework.Life, reason string) {
+func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainPeer(peer)
@@ -110,7 +110,7 @@ func (m *Module) PeerFailed(peer framework.Life, reason string) {
 }
 
 // PeerGone implements pml.Module.
-func (m *Module) PeerGone(peer framework.Life, how error) {
+func (m *Module) PeerGone(peer framework.Incarnation, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()
@@ -132,7 +132,7 @@ func (m *Module) drainTransports() {
 }
 
 // drainPeer handles frames that a process has sent before its end.
-func (m *Module) drainPeer(peer framework.Life) {
+func (m *Module) drainPeer(peer framework.Incarnation) {
 	p := m.procs.Find(peer)
 	// The path from it may be about to open.
 	if p == nil || p.receivePath().source == nil {
@@ -144,7 +144,7 @@ func (m *Module) drainPeer(peer framework.Life) {
 }
 
 // forgetPeer frees the transports' state of a process that has ended.
-func (m *Module) forgetPeer(peer framework.Life) {
+func (m *Module) forgetPeer(peer framework.Incarnation) {
 	for _, t := range m.transports {
 		if t.forgetter != nil {
 			t.forgetter.Forget(peer)

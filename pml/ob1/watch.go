@@ -36,7 +36,7 @@ func (c *comm) passEager(p *peer, plane pml.Plane, in *parsedMessage) bool {
 		return false
 	}
 	if c.m.env.Hooks != nil {
-		c.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Life, Comm: c.Spec.ID, Tag: int(in.tag), Bytes: in.length, Plane: plane})
+		c.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: p.proc.Incarnation, Comm: c.Spec.ID, Tag: int(in.tag), Bytes: in.length, Plane: plane})
 	}
 	p.proc.oweCredit(in.length)
 	return true

@@ -8,38 +8,38 @@ import (
 
 // cards implements pml.Cards for a process of the kit.
 type cards struct {
-	mu    sync.Mutex
-	lives map[framework.Life]framework.Card
+	mu           sync.Mutex
+	incarnations map[framework.Incarnation]framework.Card
 }
 
-func (c *cards) add(peer framework.Life, card framework.Card) {
+func (c *cards) add(peer framework.Incarnation, card framework.Card) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lives[peer] = card
+	c.incarnations[peer] = card
 }
 
 // Card implements pml.Cards.
-func (c *cards) Card(peer framework.Life) (framework.Card, bool) {
+func (c *cards) Card(peer framework.Incarnation) (framework.Card, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	card, ok := c.lives[peer]
+	card, ok := c.incarnations[peer]
 	return card, ok
 }
 
 // Find implements pml.Cards.
-func (c *cards) Find(nonce uint64) (framework.Life, bool) {
+func (c *cards) Find(nonce uint64) (framework.Incarnation, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for peer := range c.lives {
+	for peer := range c.incarnations {
 		if peer.Nonce == nonce {
 			return peer, true
 		}
 	}
-	return framework.Life{}, false
+	return framework.Incarnation{}, false
 }
 
 // Node implements pml.Cards.
-func (c *cards) Node(peer framework.Life) string {
+func (c *cards) Node(peer framework.Incarnation) string {
 	card, _ := c.Card(peer)
 	return card.Node()
 }

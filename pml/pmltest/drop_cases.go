@@ -45,7 +45,7 @@ func (f *fixture) visit(leaves bool) {
 			f.wait(p)
 		}
 	})
-	if v.dropper.DropPeer(v.guest.Life) {
+	if v.dropper.DropPeer(v.guest.Incarnation) {
 		f.Fatalf("a process is dropped that is present")
 	}
 	if leaves {
@@ -53,21 +53,21 @@ func (f *fixture) visit(leaves bool) {
 	} else {
 		v.die()
 	}
-	life, m := v.guest.Life, f.Procs[0].Module
-	f.Until("the drop", func() bool { return v.dropper.DropPeer(life) })
+	incarnation, m := v.guest.Incarnation, f.Procs[0].Module
+	f.Until("the drop", func() bool { return v.dropper.DropPeer(incarnation) })
 	for what, report := range map[string]func(){
-		"death":     func() { m.PeerFailed(life, "signal: killed") },
-		"departure": func() { m.PeerGone(life, framework.ErrPeerClosed) },
+		"death":     func() { m.PeerFailed(incarnation, "signal: killed") },
+		"departure": func() { m.PeerGone(incarnation, framework.ErrPeerClosed) },
 	} {
 		report()
-		if !v.dropper.DropPeer(life) {
+		if !v.dropper.DropPeer(incarnation) {
 			f.Errorf("a late report of its %s makes the process known again", what)
 		}
 	}
-	if r := m.Route(life); r.Transport != "" || r.Used {
+	if r := m.Route(incarnation); r.Transport != "" || r.Used {
 		f.Errorf("the route to a dropped process is %+v", r)
 	}
-	if i := slices.IndexFunc(m.Stats(), func(s pml.PeerStats) bool { return s.Peer == life }); i >= 0 {
+	if i := slices.IndexFunc(m.Stats(), func(s pml.PeerStats) bool { return s.Peer == incarnation }); i >= 0 {
 		f.Errorf("a dropped process has statistics: %+v", m.Stats()[i])
 	}
 }
@@ -80,8 +80,8 @@ func (v *visit) open() {
 	f.Check(err)
 	f.nextRank++
 	v.guest = guest
-	f.Check(first.Module.Learn(guest.Life, guest.Card()), guest.Module.Learn(first.Life, first.Card()), guest.Module.Learn(guest.Life, guest.Card()))
-	members, id := Members(first.Life, guest.Life), f.NextID()
+	f.Check(first.Module.Learn(guest.Incarnation, guest.Card()), guest.Module.Learn(first.Incarnation, first.Card()), guest.Module.Learn(guest.Incarnation, guest.Card()))
+	members, id := Members(first.Incarnation, guest.Incarnation), f.NextID()
 	for i, p := range []*Process{first, guest} {
 		offer := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
 		v.comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, offer, cid.Decision{Policy: cid.PolicyLazy})
@@ -95,18 +95,18 @@ func (v *visit) leave() {
 	v.comms[0].Close()
 	v.comms[1].Close()
 	f.Check(v.guest.Module.Flush(f.Context()), v.guest.stack.Close())
-	f.Procs[0].Module.PeerGone(v.guest.Life, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerGone(v.guest.Incarnation, framework.ErrPeerClosed)
 }
 
 // die ends the guest like a failure.
 func (v *visit) die() {
 	f, m := v.f, v.f.Procs[0].Module
 	pending := f.irecv(v.comms[0], 1, 4, make([]byte, 4))
-	m.PeerFailed(v.guest.Life, "signal: killed")
+	m.PeerFailed(v.guest.Incarnation, "signal: killed")
 	f.Check(v.guest.stack.Close())
 	_, err := pending.wait(f.Context())
 	f.Is("receive from the dead", err, framework.ErrProcFailed)
-	if v.dropper.DropPeer(v.guest.Life) {
+	if v.dropper.DropPeer(v.guest.Incarnation) {
 		f.Errorf("a process is dropped that a communicator has")
 	}
 	_, err = v.comms[0].Recv(f.Context(), pml.Buffer{}, 1, 5, p2p)

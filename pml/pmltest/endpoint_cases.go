@@ -183,8 +183,8 @@ func (f *fixture) endpointsFail() {
 	third := e.Rank(2, 1)
 	buf := make([]byte, 10)
 	other := f.irecv(e.Comms[0], third, 2, buf)
-	life := f.Group()[1].Life
-	f.Procs[0].Module.PeerFailed(life, "signal: killed")
+	incarnation := f.Group()[1].Incarnation
+	f.Procs[0].Module.PeerFailed(incarnation, "signal: killed")
 	for endpoint := range 2 {
 		suspend(e.Comms[e.Rank(0, endpoint)], dead...)
 	}
@@ -216,7 +216,7 @@ func (f *fixture) endpointsFail() {
 	}
 	f.send(e.Comms[third], 0, 2, data(1, 10))
 	f.got(other, buf, data(1, 10), third, 2)
-	f.Procs[2].Module.PeerFailed(life, "signal: killed")
+	f.Procs[2].Module.PeerFailed(incarnation, "signal: killed")
 	f.closeAll(e)
 }
 

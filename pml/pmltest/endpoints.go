@@ -31,7 +31,7 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 		more = false
 		for proc, n := range counts {
 			if endpoint < n {
-				e.Members = append(e.Members, pml.Member{Life: w.lives[proc], Endpoint: uint16(endpoint)})
+				e.Members = append(e.Members, pml.Member{Incarnation: w.incarnations[proc], Endpoint: uint16(endpoint)})
 				e.Procs = append(e.Procs, proc)
 				more = true
 			}

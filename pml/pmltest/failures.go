@@ -55,7 +55,7 @@ func (f *fixture) peerFails() {
 		f.Is("blocked receive from the dead", err, framework.ErrProcFailed)
 	})
 	f.Until("posting", func() bool { return f.posted(0) == 4 })
-	dead := f.Group()[1].Life
+	dead := f.Group()[1].Incarnation
 	// The report comes first, because a transport may notice the regular close of the modules.
 	f.Procs[0].Module.PeerFailed(dead, "signal: killed")
 	f.Check(f.Kill(1))
@@ -94,16 +94,16 @@ func (f *fixture) peerFails() {
 // later one.
 func (f *fixture) diesEarly() {
 	f.processes()
-	for what, life := range map[string]framework.Life{
+	for what, incarnation := range map[string]framework.Incarnation{
 		"its first":    {ID: f.Group()[1].ID + 10, Nonce: 77},
 		"another life": {ID: f.Group()[1].ID, Nonce: 78},
 	} {
 		m := f.Procs[0].Module
-		m.PeerFailed(life, "signal: killed")
-		f.Check(m.Learn(life, f.Procs[1].Card()))
+		m.PeerFailed(incarnation, "signal: killed")
+		f.Check(m.Learn(incarnation, f.Procs[1].Card()))
 		local, err := m.CIDs().Reserve()
 		f.Check(err)
-		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Members: Members(f.Group()[0].Life, life)})
+		c, err := m.AddComm(pml.CommSpec{ID: f.NextID(), Local: local, Members: Members(f.Group()[0].Incarnation, incarnation)})
 		f.Check(err)
 		_, err = c.Recv(f.Context(), pml.Buffer{}, 1, 1, p2p)
 		f.Is("receive from the dead, "+what, err, framework.ErrProcFailed)
@@ -211,7 +211,7 @@ func (f *fixture) disconnected() {
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
 	how := fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)
 	for range 2 { // The report may be repeated.
-		m.PeerGone(f.Group()[1].Life, how)
+		m.PeerGone(f.Group()[1].Incarnation, how)
 	}
 	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
 		_, err := p.wait(f.Context())
@@ -233,20 +233,20 @@ func (f *fixture) reconnected() {
 			f.Skipf("the PML does not begin afresh")
 		}
 	}
-	before, lives := f.comms, [2]framework.Life{f.Procs[0].Life, f.Procs[1].Life}
+	before, incarnations := f.comms, [2]framework.Incarnation{f.Procs[0].Incarnation, f.Procs[1].Incarnation}
 	f.connectAll(before)
 	for round := range 2 {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
-		f.Procs[0].Module.PeerGone(lives[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
-		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != lives[1] {
-			f.Errorf("ended incarnations are %v, want %v", ended, lives[1])
+		f.Procs[0].Module.PeerGone(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
+		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != incarnations[1] {
+			f.Errorf("ended incarnations are %v, want %v", ended, incarnations[1])
 		}
 		for i, m := range modules[:2] {
-			m.Renew(lives[1-i])
+			m.Renew(incarnations[1-i])
 		}
 		for i, p := range f.Procs[:2] {
-			f.Check(p.Module.Learn(lives[1-i], f.Procs[1-i].Card()))
+			f.Check(p.Module.Learn(incarnations[1-i], f.Procs[1-i].Card()))
 			_, err := pending[i].wait(f.Context())
 			f.Is("receive of before", err, framework.ErrPeerDisconnected)
 			if ended := modules[i].Over(); len(ended) > 0 {
@@ -277,13 +277,13 @@ func (f *fixture) allLeft() {
 		_, err := c.Probe(f.Context(), pml.AnySource, 2, p2p)
 		probed <- err
 	})
-	m.PeerGone(f.Procs[1].Life, framework.ErrPeerClosed)
+	m.PeerGone(f.Procs[1].Incarnation, framework.ErrPeerClosed)
 	more := f.irecv(c, pml.AnySource, 3, make([]byte, 4))
 	f.send(f.comms[2], 0, 3, data(1, 4))
 	if _, err := more.wait(f.Context()); err != nil {
 		f.Errorf("receive from the member that is left: %v", err)
 	}
-	m.PeerGone(f.Procs[2].Life, framework.ErrPeerClosed)
+	m.PeerGone(f.Procs[2].Incarnation, framework.ErrPeerClosed)
 	_, err := r.wait(f.Context())
 	f.Is("receive", err, framework.ErrPeerClosed)
 	f.Is("probe", <-probed, framework.ErrPeerClosed)
@@ -317,7 +317,7 @@ func (f *fixture) abortedAfterLeave() {
 	ops["receive that has matched"] = start(c.Irecv(buffer(make([]byte, large)), 1, 2, pml.Collective))
 	ops["receive"] = start(c.Irecv(buffer(nil), 1, 3, pml.Collective))
 	c.Abort(pml.Collective, dead)
-	f.Procs[0].Module.PeerGone(f.Procs[1].Life, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerGone(f.Procs[1].Incarnation, framework.ErrPeerClosed)
 	ops["later receive"] = start(c.Irecv(buffer(nil), 1, 4, pml.Collective))
 	release() // A network may use a buffer until the other end makes progress.
 	for what, p := range ops {
@@ -325,7 +325,7 @@ func (f *fixture) abortedAfterLeave() {
 			f.Is(what, err, dead)
 		}
 	}
-	f.Procs[1].Module.PeerGone(f.Procs[0].Life, framework.ErrPeerClosed)
+	f.Procs[1].Module.PeerGone(f.Procs[0].Incarnation, framework.ErrPeerClosed)
 	_, _ = offer.wait(f.Context())
 }
 
@@ -333,7 +333,7 @@ func (f *fixture) abortedAfterLeave() {
 // others have refused, rank 0 sends an inquiry.
 func (f *fixture) refused() {
 	f.processes()
-	unknown := framework.Life{ID: framework.MakeProcID(1, 77), Nonce: 77}
+	unknown := framework.Incarnation{ID: framework.MakeProcID(1, 77), Nonce: 77}
 	f.refuses(func() { f.Procs[0].Module.PeerFailed(unknown, "test") })
 	f.refuses(func() { f.Procs[0].Module.Inquire(f.Group()[1].ID) })
 }
@@ -398,7 +398,7 @@ func (f *fixture) inspect() {
 	if n := f.sends(0, "offered"); n != 1 && f.caps().Arrivals {
 		f.Fatalf("%d sends are offered, want 1", n)
 	}
-	if route := f.Procs[0].Module.Route(f.Group()[1].Life); route.PML == "" || route.Transport == "" || route.Device == "" {
+	if route := f.Procs[0].Module.Route(f.Group()[1].Incarnation); route.PML == "" || route.Transport == "" || route.Device == "" {
 		f.Fatalf("route: %+v", route)
 	}
 	f.Check(r.r.Cancel(r.gen))

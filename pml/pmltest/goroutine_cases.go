@@ -183,7 +183,7 @@ func (f *fixture) hostFails() {
 	}
 	comms := f.comm()
 	own, dead, other := f.hosts[1].ranks, f.hosts[2].ranks, f.hosts[0].ranks[0]
-	life := f.hosts[2].Life
+	incarnation := f.hosts[2].Incarnation
 	c, neighbor := comms[own[0]], own[len(own)-1]
 	for _, rank := range dead {
 		f.send(comms[rank], own[0], 5, nil)
@@ -200,8 +200,8 @@ func (f *fixture) hostFails() {
 	})
 	buf, local := make([]byte, 10), make([]byte, 10)
 	remains := []pending{f.irecv(c, other, 2, buf), f.irecv(c, neighbor, 2, local)}
-	f.hosts[1].Module.PeerFailed(life, "signal: killed")
-	f.hosts[0].Module.PeerFailed(life, "signal: killed")
+	f.hosts[1].Module.PeerFailed(incarnation, "signal: killed")
+	f.hosts[0].Module.PeerFailed(incarnation, "signal: killed")
 	suspend(c, dead...)
 	f.Check(f.Kill(dead[0]))
 	all := func(what string, err error) {

@@ -23,7 +23,7 @@ type poisonReceiver struct{ btl.Receiver }
 // Unwrap lets framework.As find the optional interfaces of the receiver.
 func (p poisonReceiver) Unwrap() any { return p.Receiver }
 
-func (p poisonReceiver) Accept(peer framework.Life) btl.Inbound {
+func (p poisonReceiver) Accept(peer framework.Incarnation) btl.Inbound {
 	return &poisonInbound{up: p.Receiver.Accept(peer)}
 }
 

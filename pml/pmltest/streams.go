@@ -37,8 +37,8 @@ func (f *fixture) openStream() *Process {
 
 func (f *fixture) exchangeWithStream() {
 	first, stream := f.Procs[0], f.openStream()
-	f.Check(first.Module.Learn(stream.Life, stream.Card()), stream.Module.Learn(first.Life, first.Card()))
-	members, id := pml.NewMembers(whole([]framework.Life{first.Life, stream.Life})), f.NextID()
+	f.Check(first.Module.Learn(stream.Incarnation, stream.Card()), stream.Module.Learn(first.Incarnation, first.Card()))
+	members, id := pml.NewMembers(whole([]framework.Incarnation{first.Incarnation, stream.Incarnation})), f.NextID()
 	var comms [2]pml.Comm
 	for i, p := range []*Process{first, stream} {
 		var err error

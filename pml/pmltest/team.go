@@ -21,8 +21,8 @@ func (w *World) openTeam(n int) {
 	w.team = threads.NewTeam(env.Self, env.Engine, n, *w.stack.Threads)
 	for rank := range n {
 		m := goroutineRank{Rank: w.team.Rank(rank), team: w.team, table: cid.NewTable(cid.IndexBits)}
-		w.Procs = append(w.Procs, &Process{Rank: rank, Life: env.Self, Engine: m.Engine(), Module: m})
-		w.lives = append(w.lives, env.Self)
+		w.Procs = append(w.Procs, &Process{Rank: rank, Incarnation: env.Self, Engine: m.Engine(), Module: m})
+		w.incarnations = append(w.incarnations, env.Self)
 	}
 }
 
@@ -34,19 +34,19 @@ type goroutineRank struct {
 	table *cid.Table
 }
 
-func (m goroutineRank) Offer() pml.Offer                           { return pml.Offer{PML: "threads"} }
-func (m goroutineRank) Addresses() []framework.Address             { return nil }
-func (m goroutineRank) CIDs() *cid.Table                           { return m.table }
-func (m goroutineRank) Caps() pml.Caps                             { return m.team.Caps() }
-func (m goroutineRank) Learn(framework.Life, framework.Card) error { return nil }
-func (m goroutineRank) PeerFailed(framework.Life, string)          {}
-func (m goroutineRank) PeerGone(framework.Life, error)             {}
-func (m goroutineRank) Refuse(cid.Span, int)                       {}
-func (m goroutineRank) Inquire(framework.ProcID)                   {}
-func (m goroutineRank) Route(framework.Life) pml.Route             { return m.team.Route() }
-func (m goroutineRank) Stats() []pml.PeerStats                     { return []pml.PeerStats{m.Rank.Stats()} }
-func (m goroutineRank) Flush(context.Context) error                { return nil }
-func (m goroutineRank) Close() error                               { return nil }
+func (m goroutineRank) Offer() pml.Offer                                  { return pml.Offer{PML: "threads"} }
+func (m goroutineRank) Addresses() []framework.Address                    { return nil }
+func (m goroutineRank) CIDs() *cid.Table                                  { return m.table }
+func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }
+func (m goroutineRank) Learn(framework.Incarnation, framework.Card) error { return nil }
+func (m goroutineRank) PeerFailed(framework.Incarnation, string)          {}
+func (m goroutineRank) PeerGone(framework.Incarnation, error)             {}
+func (m goroutineRank) Refuse(cid.Span, int)                              {}
+func (m goroutineRank) Inquire(framework.ProcID)                          {}
+func (m goroutineRank) Route(framework.Incarnation) pml.Route             { return m.team.Route() }
+func (m goroutineRank) Stats() []pml.PeerStats                            { return []pml.PeerStats{m.Rank.Stats()} }
+func (m goroutineRank) Flush(context.Context) error                       { return nil }
+func (m goroutineRank) Close() error                                      { return nil }
 
 // host is a process with goroutine ranks.
 type host struct {
@@ -64,7 +64,7 @@ func deal(counts []int, n int) (group []pml.Member) {
 	for endpoint := 0; len(group) < n; endpoint++ {
 		for proc, most := range counts {
 			if endpoint < most && len(group) < n {
-				group = append(group, pml.Member{Life: framework.Life{ID: framework.ProcID(proc)}, Endpoint: uint16(endpoint)})
+				group = append(group, pml.Member{Incarnation: framework.Incarnation{ID: framework.ProcID(proc)}, Endpoint: uint16(endpoint)})
 			}
 		}
 	}
@@ -96,8 +96,8 @@ func (w *World) openHosts(n int) error {
 		h := w.hosts[m.ID]
 		h.ranks = append(h.ranks, rank)
 		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, table: cid.NewTable(cid.IndexBits)}, h, int(m.Endpoint)}
-		w.Procs = append(w.Procs, &Process{Rank: rank, Life: h.Life, Engine: module.Engine(), Module: module, host: h})
-		w.lives = append(w.lives, h.Life)
+		w.Procs = append(w.Procs, &Process{Rank: rank, Incarnation: h.Incarnation, Engine: module.Engine(), Module: module, host: h})
+		w.incarnations = append(w.incarnations, h.Incarnation)
 		w.endpoints = append(w.endpoints, m.Endpoint)
 	}
 	learnAll(all)
@@ -121,19 +121,21 @@ func (m hostedRank) AddComm(spec pml.CommSpec) (pml.Comm, error) { return m.host
 
 func (m hostedRank) Caps() pml.Caps { return m.host.team.Caps() }
 
-func (m hostedRank) Learn(peer framework.Life, card framework.Card) error {
+func (m hostedRank) Learn(peer framework.Incarnation, card framework.Card) error {
 	return m.host.Module.Learn(peer, card)
 }
 
-func (m hostedRank) PeerFailed(peer framework.Life, reason string) {
+func (m hostedRank) PeerFailed(peer framework.Incarnation, reason string) {
 	m.host.Module.PeerFailed(peer, reason)
 }
 
-func (m hostedRank) PeerGone(peer framework.Life, how error) { m.host.Module.PeerGone(peer, how) }
-func (m hostedRank) Refuse(s cid.Span, _ int)                { m.host.Module.Refuse(s, pml.AllEndpoints) }
-func (m hostedRank) Inquire(by framework.ProcID)             { m.host.Module.Inquire(by) }
-func (m hostedRank) Route(peer framework.Life) pml.Route     { return m.host.team.Route(peer) }
-func (m hostedRank) Flush(ctx context.Context) error         { return m.host.Module.Flush(ctx) }
+func (m hostedRank) PeerGone(peer framework.Incarnation, how error) {
+	m.host.Module.PeerGone(peer, how)
+}
+func (m hostedRank) Refuse(s cid.Span, _ int)                   { m.host.Module.Refuse(s, pml.AllEndpoints) }
+func (m hostedRank) Inquire(by framework.ProcID)                { m.host.Module.Inquire(by) }
+func (m hostedRank) Route(peer framework.Incarnation) pml.Route { return m.host.team.Route(peer) }
+func (m hostedRank) Flush(ctx context.Context) error            { return m.host.Module.Flush(ctx) }
 
 func (m hostedRank) Stats() []pml.PeerStats {
 	return append(m.host.Module.Stats(), m.Rank.Stats())

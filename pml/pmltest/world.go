@@ -49,10 +49,10 @@ type Stack struct {
 
 // Process is one member of a World.
 type Process struct {
-	Rank   int
-	Life   framework.Life
-	Engine *progress.Engine
-	Module pml.Module // Assembled from the stack.
+	Rank        int
+	Incarnation framework.Incarnation
+	Engine      *progress.Engine
+	Module      pml.Module // Assembled from the stack.
 
 	stack *assembly.Stack
 	host  *host // Process of a goroutine rank, nil in other worlds, see World.team.
@@ -73,11 +73,11 @@ func (p *Process) Card() framework.Card {
 type World struct {
 	Procs []*Process
 
-	stack   Stack
-	lives   []framework.Life // Indexed by rank, including killed processes.
-	team    *threads.Team    // Team of Stack.Threads.
-	process *progress.Engine // Engine of the team's process.
-	hosts   []*host          // Processes with goroutine ranks.
+	stack        Stack
+	incarnations []framework.Incarnation // Indexed by rank, including killed processes.
+	team         *threads.Team           // Team of Stack.Threads.
+	process      *progress.Engine        // Engine of the team's process.
+	hosts        []*host                 // Processes with goroutine ranks.
 	// endpoints are those of hosts' ranks.
 	endpoints []uint16
 	nextBase  atomic.Uint64
@@ -107,7 +107,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 			return nil, errors.Join(err, w.Close())
 		}
 		w.Procs = append(w.Procs, p)
-		w.lives = append(w.lives, p.Life)
+		w.incarnations = append(w.incarnations, p.Incarnation)
 	}
 	learnAll(w.Procs)
 	return w, nil
@@ -117,14 +117,14 @@ func NewWorld(stack Stack, n int) (*World, error) {
 func learnAll(procs []*Process) {
 	for _, p := range procs {
 		for _, q := range procs {
-			p.cards.add(q.Life, q.Card())
+			p.cards.add(q.Incarnation, q.Card())
 		}
 	}
 }
 
 // open assembles a process.
 func (s Stack) open(rank int, env progress.Env) (*Process, error) {
-	p := &Process{Rank: rank, Life: env.Self, Engine: env.Engine, worlds: env.Worlds, cards: &cards{lives: map[framework.Life]framework.Card{}}}
+	p := &Process{Rank: rank, Incarnation: env.Self, Engine: env.Engine, worlds: env.Worlds, cards: &cards{incarnations: map[framework.Incarnation]framework.Card{}}}
 	reg := framework.NewRegistry()
 	name := s.PML.Info().Name
 	reg.Register(s.PML)
@@ -270,7 +270,7 @@ func (p *Process) join(spec pml.CommSpec, offer *cid.Candidates, decision cid.De
 
 // Group returns all processes in the order of their ranks.
 func (w *World) Group() []pml.Member {
-	group := whole(w.lives)
+	group := whole(w.incarnations)
 	if w.team != nil {
 		for rank := range group {
 			group[rank].Endpoint = uint16(rank)
@@ -283,18 +283,20 @@ func (w *World) Group() []pml.Member {
 }
 
 // Reborn makes Group name a new incarnation of a process, and returns it.
-func (w *World) Reborn(rank int, nonce uint64) framework.Life {
-	w.lives[rank].Nonce = nonce
-	return w.lives[rank]
+func (w *World) Reborn(rank int, nonce uint64) framework.Incarnation {
+	w.incarnations[rank].Nonce = nonce
+	return w.incarnations[rank]
 }
 
 // Members returns the members of a communicator of whole processes.
-func Members(lives ...framework.Life) pml.Members { return pml.NewMembers(whole(lives)) }
+func Members(incarnations ...framework.Incarnation) pml.Members {
+	return pml.NewMembers(whole(incarnations))
+}
 
-func whole(lives []framework.Life) []pml.Member {
-	group := make([]pml.Member, len(lives))
-	for i, life := range lives {
-		group[i].Life = life
+func whole(incarnations []framework.Incarnation) []pml.Member {
+	group := make([]pml.Member, len(incarnations))
+	for i, incarnation := range incarnations {
+		group[i].Incarnation = incarnation
 	}
 	return group
 }

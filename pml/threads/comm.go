@@ -163,7 +163,7 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 	refuse := func(sentinel error, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", sentinel, name, fmt.Sprintf(format, args...))
 	}
-	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank) != (pml.Member{Life: t.self, Endpoint: r.endpoint}) {
+	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank) != (pml.Member{Incarnation: t.self, Endpoint: r.endpoint}) {
 		return nil, refuse(framework.ErrGroup, "rank %d is not endpoint %d of this process", spec.Rank, r.endpoint)
 	}
 	t.mu.Lock()
@@ -174,7 +174,7 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 		here := pml.NewRankSet(len(s.ranks))
 		for rank := range s.ranks {
 			m := spec.Members.Member(rank)
-			isHere := m.Life == t.self
+			isHere := m.Incarnation == t.self
 			switch {
 			case isHere && int(m.Endpoint) >= len(t.ranks):
 				return nil, refuse(framework.ErrGroup, "rank %d is endpoint %d of %d", rank, m.Endpoint, len(t.ranks))

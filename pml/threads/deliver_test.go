@@ -23,7 +23,7 @@ func openTeam(t *testing.T, n int) (*Team, []*comm) {
 	t.Cleanup(e.Close)
 	p := new(Params)
 	framework.FillDefaults(p)
-	self := framework.Life{ID: 1, Nonce: 1}
+	self := framework.Incarnation{ID: 1, Nonce: 1}
 	team := NewTeam(self, e, n, *p)
 	t.Cleanup(func() {
 		if !team.Rank(0).engine.IsClosed() { // the test may close it
@@ -32,7 +32,7 @@ func openTeam(t *testing.T, n int) (*Team, []*comm) {
 	})
 	group := make([]pml.Member, n)
 	for rank := range group {
-		group[rank] = pml.Member{Life: self, Endpoint: uint16(rank)}
+		group[rank] = pml.Member{Incarnation: self, Endpoint: uint16(rank)}
 	}
 	members := pml.NewMembers(group)
 	comms := make([]*comm, n)

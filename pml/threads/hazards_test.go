@@ -210,12 +210,12 @@ func TestRanks_TenThousand_TakeLittleMemory(t *testing.T) {
 	p := new(threads.Params)
 	framework.FillDefaults(p)
 	before := heapInUse()
-	self := framework.Life{ID: 1, Nonce: 1}
+	self := framework.Incarnation{ID: 1, Nonce: 1}
 	team := threads.NewTeam(self, e, ranks, *p)
 	defer team.Close()
 	group := make([]pml.Member, ranks)
 	for rank := range group {
-		group[rank] = pml.Member{Life: self, Endpoint: uint16(rank)}
+		group[rank] = pml.Member{Incarnation: self, Endpoint: uint16(rank)}
 	}
 	comms := make([]pml.Comm, ranks)
 	for rank := range comms {
@@ -258,10 +258,10 @@ func TestClose_ReceiveAfterIt_LeavesTheCommunicatorToOthers(t *testing.T) {
 	defer e.Close()
 	p := new(threads.Params)
 	framework.FillDefaults(p)
-	self := framework.Life{ID: 1, Nonce: 1}
+	self := framework.Incarnation{ID: 1, Nonce: 1}
 	team := threads.NewTeam(self, e, 2, *p)
 	defer team.Close()
-	members := pml.NewMembers([]pml.Member{{Life: self}, {Life: self, Endpoint: 1}})
+	members := pml.NewMembers([]pml.Member{{Incarnation: self}, {Incarnation: self, Endpoint: 1}})
 	add := func(rank int) pml.Comm {
 		c, err := team.Rank(rank).AddComm(pml.CommSpec{ID: cid.Extended{Base: 1}, Members: members, Rank: rank})
 		if err != nil {

@@ -20,7 +20,7 @@ func (c *comm) event(kind pml.EventKind, tag int, bytes int64, plane pml.Plane) 
 
 // hookMatch calls the hooks for a receive that has matched. Lock held.
 func (x *receive) hookMatch(source, tag int, bytes int64) {
-	e := pml.Event{Kind: pml.EventMatch, Peer: x.c.Spec.Members.Member(source).Life, Comm: x.c.Spec.ID, Tag: tag, Bytes: bytes, Plane: x.plane}
+	e := pml.Event{Kind: pml.EventMatch, Peer: x.c.Spec.Members.Member(source).Incarnation, Comm: x.c.Spec.ID, Tag: tag, Bytes: bytes, Plane: x.plane}
 	if !x.postedAt.IsZero() {
 		e.Waited = time.Since(x.postedAt)
 		x.postedAt = time.Time{}

@@ -24,7 +24,7 @@ const (
 // Team is the goroutine ranks of one thread communicator in this process. It is a source of the
 // process's engine.
 type Team struct {
-	self    framework.Life
+	self    framework.Incarnation
 	process *progress.Engine
 	params  Params
 	hooks   pml.Hooks // May be nil.
@@ -43,13 +43,13 @@ type Team struct {
 
 // NewTeam makes n ranks of the process self, with the endpoints 0 to n-1. Their engines are
 // those of ranks of the engine process. Members of other processes are Elsewhere.
-func NewTeam(self framework.Life, process *progress.Engine, n int, params Params) *Team {
+func NewTeam(self framework.Incarnation, process *progress.Engine, n int, params Params) *Team {
 	return NewTeamOver(self, process, n, params, nil, nil)
 }
 
 // NewTeamOver is NewTeam with a PML below, for members of other processes, and with hooks, which may be
 // nil. Hooks of several ranks are called concurrently, each with the lock of its rank.
-func NewTeamOver(self framework.Life, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
+func NewTeamOver(self framework.Incarnation, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
 	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
 		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}, transfers: map[*offer]struct{}{}}

@@ -19,7 +19,7 @@ func TestTransfer_CopiedFromBothEnds_IsWholeAndCompletesOnce(t *testing.T) {
 	defer e.Close()
 	p := new(Params)
 	framework.FillDefaults(p)
-	team := NewTeam(framework.Life{ID: 1, Nonce: 1}, e, 2, *p)
+	team := NewTeam(framework.Incarnation{ID: 1, Nonce: 1}, e, 2, *p)
 	defer team.Close()
 	o := newOffer()
 	for _, size := range []int{chunkSize + 1, 5 * chunkSize, 37*chunkSize - 3} {

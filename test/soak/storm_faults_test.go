@@ -32,7 +32,7 @@ func (p *stormPlayer) injectFault() {
 
 func (p *stormPlayer) injectNow(f fault) {
 	if p.storm.kind == "close" { // The rank records the beginning itself.
-		p.endLife(errClosing)
+		p.endIncarnation(errClosing)
 		return
 	}
 	p.recordFaultTime()

@@ -44,8 +44,8 @@ type stormPlayer struct {
 	// Ends after a hang.
 	untilHang context.Context
 	// Ends when the rank closes early, too.
-	untilClose context.Context
-	endLife    context.CancelCauseFunc
+	untilClose     context.Context
+	endIncarnation context.CancelCauseFunc
 
 	mu sync.Mutex
 	// Pending sends at the rank's close, and unreceived messages.
@@ -82,8 +82,8 @@ func stormRank(ctx context.Context) error {
 	}
 	p.untilHang, p.cancelAll = context.WithCancelCause(ctx)
 	defer p.cancelAll(nil)
-	p.untilClose, p.endLife = context.WithCancelCause(p.untilHang)
-	defer p.endLife(nil)
+	p.untilClose, p.endIncarnation = context.WithCancelCause(p.untilHang)
+	defer p.endIncarnation(nil)
 	start := time.Now()
 	watched := make(chan struct{})
 	var watcher sync.WaitGroup
@@ -158,12 +158,12 @@ func (p *stormPlayer) dump() {
 }
 
 // guarded runs f with a context, as a call that must not hang.
-func (p *stormPlayer) guarded(life context.Context, what string, f func(context.Context) error) error {
+func (p *stormPlayer) guarded(incarnation context.Context, what string, f func(context.Context) error) error {
 	c := &pendingCall{what, monotonicNow()}
 	p.mu.Lock()
 	p.pendingCalls[c] = true
 	p.mu.Unlock()
-	ctx, cancel := withPatience(life, p.callTimeout)
+	ctx, cancel := withPatience(incarnation, p.callTimeout)
 	defer cancel()
 	err := f(ctx)
 	if errors.Is(err, errHung) {

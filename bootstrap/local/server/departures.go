@@ -32,7 +32,7 @@ func (s *Server) setIncarnation(p *proc, nonce uint64) {
 	if p.hasLeft { // The end of an incarnation precedes the next one.
 		s.sendLeftLocked(func(other *proc) bool { return other == p })
 	}
-	p.incarnation, p.hasLeft, p.departedAt = nonce, false, time.Time{}
+	p.incarnation, p.hasLeft, p.withdrawnAt = nonce, false, time.Time{}
 }
 
 // recordLeftLocked records that the present incarnation of a process has left.
@@ -41,7 +41,7 @@ func (s *Server) recordLeftLocked(p *proc) {
 		return
 	}
 	p.hasLeft, p.leftAt = true, time.Now()
-	p.recordDepartureLocked()
+	p.recordWithdrawalLocked()
 	if s.unsentLeft = append(s.unsentLeft, p); len(s.unsentLeft) == 1 {
 		s.runAfter(leftBatchDelay, s.flushSettledLeft)
 	}
@@ -76,31 +76,31 @@ func (s *Server) sendLeftLocked(isSettled func(*proc) bool) {
 	})
 }
 
-// recordDepartureLocked records the time at which the process stopped taking part in something.
+// recordWithdrawalLocked records the time at which the process stopped taking part in something.
 // Failures of other processes may follow from it.
-func (p *proc) recordDepartureLocked() {
-	if p.departedAt.IsZero() {
-		p.departedAt = time.Now()
+func (p *proc) recordWithdrawalLocked() {
+	if p.withdrawnAt.IsZero() {
+		p.withdrawnAt = time.Now()
 	}
 }
 
-// clearDepartureLocked records that the process takes part again. It has recovered from the failure
-// of another process, so its departure from a communicator was no sign of its own failure.
-func (p *proc) clearDepartureLocked() {
+// clearWithdrawalLocked records that the process takes part again. It has recovered from the failure
+// of another process, so its withdrawal was no sign of its own failure.
+func (p *proc) clearWithdrawalLocked() {
 	if !p.hasLeft {
-		p.departedAt = time.Time{}
+		p.withdrawnAt = time.Time{}
 	}
 }
 
-// Parted returns the time at which the process first left the others in its present incarnation. It
+// WithdrawnAt returns the time at which the process first left the others in its present incarnation. It
 // has closed its last session, left a collective or revoked a communicator, or its connection
 // broke. ok is false if it has not, or has sent a note or entered a fence or construct afterwards.
 // The others were notified afterwards, so processes that fail as a consequence have a later time.
-func (s *Server) DepartedAt(rank int) (at time.Time, ok bool) {
+func (s *Server) WithdrawnAt(rank int) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.procs[uint32(rank)]; p != nil {
-		at = p.departedAt
+		at = p.withdrawnAt
 	}
 	return at, !at.IsZero()
 }
@@ -128,7 +128,7 @@ const maxBrokenComms = 1 << 16
 func (s *Server) sendBroken(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from.recordDepartureLocked()
+	from.recordWithdrawalLocked()
 	if _, isKnown := s.brokenComms[b.Comm]; isKnown || from.hasEnded {
 		return
 	}

@@ -7,7 +7,7 @@ import "github.com/ferrympi/ferry/bootstrap/internal/wire"
 func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from.clearDepartureLocked()
+	from.clearWithdrawalLocked()
 	to := s.procs[b.Rank]
 	if from.hasEnded || to == nil || to.hasEnded || to.conn == nil || to.conn.unwrittenBytes() >= maxUnwritten/2 {
 		s.droppedNotes++

@@ -113,7 +113,7 @@ func (s *Server) get(r request, b wire.GetBody) {
 // join enters r into a fence or construct, and completes that with its last member.
 func (s *Server) join(r request, kind wire.Kind, b wire.JoinBody) error {
 	s.mu.Lock()
-	r.conn.proc.clearDepartureLocked()
+	r.conn.proc.clearWithdrawalLocked()
 	j, err := s.joins.Enter(r, r.conn.proc.rank, kind, b)
 	var context uint64
 	if j != nil && kind == wire.Construct {

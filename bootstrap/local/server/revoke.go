@@ -22,7 +22,7 @@ func (s *Server) sendCommEvent(from *proc, b wire.ReportCommEventBody) {
 func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from.recordDepartureLocked()
+	from.recordWithdrawalLocked()
 	if s.isClosed || from.hasEnded || s.revoked.IsKnown(b.Comm) {
 		return
 	}

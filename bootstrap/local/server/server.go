@@ -133,9 +133,9 @@ type proc struct {
 	// Nonce of the last incarnation, 0 if there is none.
 	incarnation uint64
 	// The last incarnation has left, unless the end of the process shows a failure.
-	hasLeft    bool
-	leftAt     time.Time
-	departedAt time.Time
+	hasLeft     bool
+	leftAt      time.Time
+	withdrawnAt time.Time
 	// Process that connected last, 0 if unknown.
 	pid    int
 	values join.ValueStore[request]
@@ -308,7 +308,7 @@ func (s *Server) removeConnLocked(c *conn) {
 		s.recordLeftLocked(p)
 	default:
 		p.isConnBroken = true
-		p.recordDepartureLocked()
+		p.recordWithdrawalLocked()
 		s.runAfter(exitGrace, func() { s.reportBroken(p, c.pid, exitGrace) })
 	}
 }

@@ -202,16 +202,16 @@ func ParseCaller(b []byte) (c Caller, err error) {
 	return Caller{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint32(b[16:])}, nil
 }
 
-// Life looks up the caller among the worlds of a process.
-func (c Caller) Life(worlds *framework.Worlds) (framework.Life, error) {
+// Incarnation looks up the caller among the worlds of a process.
+func (c Caller) Incarnation(worlds *framework.Worlds) (framework.Incarnation, error) {
 	world, ok := worlds.ByHash(c.World)
 	if !ok || c.Nonce == 0 {
-		return framework.Life{}, errors.New("unknown namespace of the caller")
+		return framework.Incarnation{}, errors.New("unknown namespace of the caller")
 	}
-	return framework.Life{ID: framework.MakeProcID(world, c.Rank), Nonce: c.Nonce}, nil
+	return framework.Incarnation{ID: framework.MakeProcID(world, c.Rank), Nonce: c.Nonce}, nil
 }
 
-// CallerOf is the reverse of Life.
-func CallerOf(peer framework.Life, worlds *framework.Worlds) Caller {
+// CallerOf is the reverse of Incarnation.
+func CallerOf(peer framework.Incarnation, worlds *framework.Worlds) Caller {
 	return Caller{framework.NamespaceHash(worlds.Proc(peer.ID).Namespace), peer.Nonce, peer.ID.Rank()}
 }

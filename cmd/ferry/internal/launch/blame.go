@@ -19,7 +19,7 @@ const maxListed = 16
 // blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
 	f.At, f.Ended = time.Now(), s.isAsked
-	if at, ok := s.srv.DepartedAt(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
+	if at, ok := s.srv.WithdrawnAt(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
 		f.At = at
 	}
 	s.result.Failures = append(s.result.Failures, f)

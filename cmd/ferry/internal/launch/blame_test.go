@@ -17,8 +17,8 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// life opens and closes a session, as far as the launcher sees.
-func life() error {
+// incarnation opens and closes a session, as far as the launcher sees.
+func incarnation() error {
 	c, err := local.Dial(context.Background(), os.Environ(), bootstrap.Env{})
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func parts() error {
 		fmt.Fprintln(os.Stderr, "the peer has closed its session")
 		os.Exit(1)
 	}
-	if err := life(); err != nil {
+	if err := incarnation(); err != nil {
 		return err
 	}
 	time.Sleep(1500 * time.Millisecond)
@@ -56,7 +56,7 @@ func early() error {
 		fmt.Fprintln(os.Stderr, "its own fault")
 		os.Exit(5)
 	}
-	if err := life(); err != nil {
+	if err := incarnation(); err != nil {
 		return err
 	}
 	time.Sleep(time.Minute)
