@@ -218,7 +218,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.MachineRanks())
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	a.cards, a.giveUp, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
+	a.cards, a.disconnect, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
 	err = a.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeLabel()), Engine: progress.New(opt), Logger: log,
 		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},

@@ -55,7 +55,7 @@ func (a *Assembly) disconnectedMembers(group []framework.Proc) (all []wireup.End
 		return nil
 	}
 	for _, m := range a.pmls {
-		r, ok := framework.As[pml.Renewer](m.Module)
+		r, ok := framework.As[pml.Reconnector](m.Module)
 		if !ok {
 			continue
 		}
@@ -116,7 +116,7 @@ func (a *Assembly) endExchangeInPML(m PML, n peerEvent) {
 			return
 		}
 	}
-	m.PeerGone(n.peer, n.exchangeEnd)
+	m.PeerEnded(n.peer, n.exchangeEnd)
 }
 
 // reconnectMembers reconnects this process with the members of a new communicator that are disconnected from it, in either direction. All members call it.
@@ -202,8 +202,8 @@ func (a *Assembly) beginEpoch(incarnation framework.Incarnation, times uint32) {
 	}
 	a.env.Logger.Info("reconnected with a process after a disconnect", "proc", a.env.Worlds.Proc(incarnation.ID).String())
 	for _, m := range a.pmls {
-		if r, ok := framework.As[pml.Renewer](m.Module); ok {
-			r.Renew(incarnation)
+		if r, ok := framework.As[pml.Reconnector](m.Module); ok {
+			r.Reconnect(incarnation)
 		}
 	}
 	a.mu.Lock()

@@ -33,7 +33,7 @@ type Stack struct {
 	hooks      pml.Hooks
 	// The next four fields are those of pml.Env.
 	cards         pml.Cards
-	giveUp        func(framework.Incarnation, error)
+	disconnect        func(framework.Incarnation, error)
 	droppablePeer func(framework.Incarnation)
 	lateRoutes    bool
 	fabric        bool // That of mtl.Env.
@@ -153,7 +153,7 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
 	below := &requirementOpener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, GiveUp: s.giveUp, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, Disconnect: s.disconnect, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
 	m, err := component.Open(ctx, env)
 	if err == nil {
 		m, err = pml.CheckedModule(choice.Verdict.Name, m)

@@ -121,7 +121,7 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	identity.Proc = identity.Proc.Stream(s.number)
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
 	s.lateRoutes = a.lateRoutes
-	s.cards, s.giveUp, s.droppablePeer = cards{s}, s.disconnectPeer, s.droppable
+	s.cards, s.disconnect, s.droppablePeer = cards{s}, s.disconnectPeer, s.droppable
 	err = s.Stack.open(ctx, progress.Env{
 		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
 		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},

@@ -24,12 +24,12 @@ func (w *goneWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
 }
 
 // givesUp is a client that records the disconnects of this process.
-type givesUp struct {
+type disconnects struct {
 	*eventful
 	sent []bootstrap.Event
 }
 
-func (c *givesUp) Disconnect(p framework.Proc, nonce uint64, reason string) {
+func (c *disconnects) Disconnect(p framework.Proc, nonce uint64, reason string) {
 	c.sent = append(c.sent, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: p, Nonce: nonce, Reason: reason})
 }
 
@@ -49,7 +49,7 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 		streams[i], guests[i] = s, joins(t, s, 7)
 	}
 	inProcess := joins(t, a, 7)
-	recorder := &givesUp{eventful: events}
+	recorder := &disconnects{eventful: events}
 	streams[0].client = recorder
 	streams[0].disconnectPeer(guests[0].incarnation, errors.New("no path"))
 	if len(recorder.sent) != 1 || recorder.sent[0].Proc != guests[0].proc || recorder.sent[0].Nonce != 7 {

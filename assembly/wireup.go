@@ -295,7 +295,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 				}
 			}
 			if isolated != nil {
-				m.PeerGone(incarnation, isolated)
+				m.PeerEnded(incarnation, isolated)
 			}
 		}
 	}

@@ -79,7 +79,7 @@ type Gatherer interface {
 	// if it would block. Otherwise the payload must stay unchanged until the module calls c,
 	// once, possibly before Gather returns. Gather drops a reservation.
 	//
-	// All calls of c precede PathDown and PeerGone, and the return of Close of the endpoint.
+	// All calls of c precede PathDown and PeerEnded, and the return of Close of the endpoint.
 	// The module then drops unsent frames and reads no payload any longer. Idle is false
 	// before the last call of c.
 	Gather(header, payload []byte, c LocalCompletion) bool
@@ -114,12 +114,12 @@ type Forgetter interface {
 	Forget(peer framework.Incarnation)
 }
 
-// Renewer is an optional ability of a Module that can reconnect to a peer in a new epoch.
-type Renewer interface {
-	// Renew frees the state of all paths with a peer that is alive, after one side
+// Reconnector is an optional ability of a Module that can reconnect to a peer in a new epoch.
+type Reconnector interface {
+	// Reconnect frees the state of all paths with a peer that is alive, after one side
 	// disconnected the other. The module reports no further event of these paths. New paths
-	// open after both processes have called Renew.
-	Renew(peer framework.Incarnation)
+	// open after both processes have called Reconnect.
+	Reconnect(peer framework.Incarnation)
 }
 
 // Looker is an optional ability of a Module with a Poll that may skip costly sources.

@@ -49,11 +49,11 @@ type Env struct {
 	// Cards has the cards of members that were not passed to Learn. If it is nil, all cards are passed to Learn before
 	// AddComm.
 	Cards Cards
-	// GiveUp disconnects a process that can exchange no more messages with this one, although it is not known to have
-	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerGone).
-	// GiveUp is called once for each incarnation, and once more after each Renew (Renewer), with the engine's lock held.
+	// Disconnect disconnects a process that can exchange no more messages with this one, although it is not known to have
+	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerEnded).
+	// Disconnect is called once for each incarnation, and once more after each Reconnect (Reconnector), with the engine's lock held.
 	// It does not block. If it is nil, processes cannot be notified.
-	GiveUp func(peer framework.Incarnation, why error)
+	Disconnect func(peer framework.Incarnation, why error)
 	// Droppable reports that a process has ended and is in no communicator (PeerDropper). It is called with the
 	// engine's lock held, possibly repeatedly, and does not block. It may be nil.
 	Droppable func(peer framework.Incarnation)
@@ -123,10 +123,10 @@ type Module interface {
 	// ErrProcFailed, even if its card comes only afterwards. Receives from any source continue (Comm.Suspend).
 	PeerFailed(peer framework.Incarnation, reason string)
 
-	// PeerGone reports that an incarnation that has not failed exchanges no more messages with this process. how wraps
-	// framework.ErrPeerClosed if it has closed its last session, and framework.ErrGivenUp if the two are disconnected.
+	// PeerEnded reports that an incarnation that has not failed exchanges no more messages with this process. how wraps
+	// framework.ErrPeerClosed if it has closed its last session, and framework.ErrPeerDisconnected if the two are disconnected.
 	// Messages that it had sent before are received first. The report may come late, and more than once.
-	PeerGone(peer framework.Incarnation, how error)
+	PeerEnded(peer framework.Incarnation, how error)
 
 	// Refuse reports that the creation of communicators with ids in the span has failed at an endpoint of this process,
 	// which will not be a member. Messages for them are dropped, and members that wait for the endpoint are notified.

@@ -8,15 +8,15 @@ import "errors"
 type Watchable interface {
 	// Watch passes the unmatched messages of a plane to a watcher, before it returns those that have arrived, and later
 	// all that arrive. Receives that are posted already stay, and match first. Later receives fail with ErrWatched, and so
-	// do probes, including blocked ones. If CannotCome returns an error for some rank already, Watch calls Changed.
+	// do probes, including blocked ones. If SourceError returns an error for some rank already, Watch calls Changed.
 	//
 	// Close does not end the watch. The communicator drops no messages and is not freed until the watcher is removed by
 	// Watch with nil, which is called only then.
 	Watch(plane Plane, w Watcher)
 
-	// CannotCome returns the reason why no message can come from a rank, because it has failed or left, or the plane
+	// SourceError returns the reason why no message can come from a rank, because it has failed or left, or the plane
 	// was aborted. Otherwise it returns nil.
-	CannotCome(src int, plane Plane) error
+	SourceError(src int, plane Plane) error
 }
 
 // A Watcher matches the messages of a plane.
@@ -28,7 +28,7 @@ type Watcher interface {
 	// Arrived passes a message, in order of arrival. The transfer of its payload starts with k.Start, possibly within
 	// Arrived. The result is nil if k was started or dropped.
 	Arrived(k Claimed, st Status) Unmatched
-	// Changed reports that the result of CannotCome may have changed for some rank.
+	// Changed reports that the result of SourceError may have changed for some rank.
 	Changed()
 }
 

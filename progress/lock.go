@@ -54,7 +54,7 @@ func (l *lock) lockSlow() {
 }
 
 // lockUntil acquires the lock and returns true, or returns false after giveUp has returned true. It calls giveUp at intervals.
-func (l *lock) lockUntil(giveUp func() bool) bool {
+func (l *lock) lockUntil(disconnect func() bool) bool {
 	l.waiters.Add(1)
 	defer l.waiters.Add(-1)
 	for i := 0; ; i++ {
@@ -66,7 +66,7 @@ func (l *lock) lockUntil(giveUp func() bool) bool {
 			cpu.Pause()
 		case i < lockSpins+lockYields:
 			runtime.Gosched()
-		case giveUp():
+		case disconnect():
 			return false
 		default:
 			time.Sleep(lockSleep)

@@ -73,18 +73,18 @@ func (j *randomJob) enterOnce(ctx context.Context, m randomJoin, rank int) error
 	return nil
 }
 
-var errGivenUp = errors.New("the test has given it up")
+var errDisconnected = errors.New("the test has given it up")
 
 // enter repeats the call of a member, with random withdrawals, until it succeeds.
 func (j *randomJob) enter(rng *rand.Rand, m randomJoin, rank int) error {
 	for {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		if rng.IntN(3) == 0 {
-			time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, func() { cancel(errGivenUp) })
+			time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, func() { cancel(errDisconnected) })
 		}
 		err := j.enterOnce(ctx, m, rank)
 		cancel(nil)
-		if !errors.Is(err, errGivenUp) {
+		if !errors.Is(err, errDisconnected) {
 			return err
 		}
 		j.withdrawn.Add(1)

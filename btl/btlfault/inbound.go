@@ -32,10 +32,10 @@ func (r *receiver) PathDown(peer framework.Incarnation, err error) {
 	}
 }
 
-// PeerGone implements btl.Receiver.
-func (r *receiver) PeerGone(peer framework.Incarnation, err error) {
+// PeerEnded implements btl.Receiver.
+func (r *receiver) PeerEnded(peer framework.Incarnation, err error) {
 	if r.endPath(peer, err) {
-		r.up.PeerGone(peer, err)
+		r.up.PeerEnded(peer, err)
 	}
 }
 

@@ -18,7 +18,7 @@ func pathCases() claims {
 		kittest.New("AbandonedConnectIsHarmless", 2, (*world).abandonedConnect),
 		kittest.New("ReconnectingLeaksNothing", 2, (*world).reconnect),
 		kittest.New("RestartedProcessIsReachable", 2, (*world).restart),
-		kittest.New("RenewDropsEventsOfOldPaths", 2, (*world).reconnectAfterRenew),
+		kittest.New("RenewDropsEventsOfOldPaths", 2, (*world).reconnectAfterDisconnect),
 	}
 }
 
@@ -188,17 +188,17 @@ func (w *world) restart() {
 }
 
 // reconnectAfterRenew closes the paths at both ends and opens others to the same incarnation.
-func (w *world) reconnectAfterRenew() {
+func (w *world) reconnectAfterDisconnect() {
 	a, b := w.twoProcesses()
-	ofA, ofB := ability[btl.Renewer](w, a.module), ability[btl.Renewer](w, b.module)
+	ofA, ofB := ability[btl.Reconnector](w, a.module), ability[btl.Reconnector](w, b.module)
 	for round := range 5 {
 		to, from := a.connect(b), b.connect(a)
 		to.carry(pattern(round, 70))
 		from.carry(pattern(round+1, 90))
 		to.close()
 		from.close()
-		a.locked(func() { ofA.Renew(b.peer.Incarnation) })
-		b.locked(func() { ofB.Renew(a.peer.Incarnation) })
+		a.locked(func() { ofA.Reconnect(b.peer.Incarnation) })
+		b.locked(func() { ofB.Reconnect(a.peer.Incarnation) })
 	}
 	for range 100 {
 		w.pollAll()

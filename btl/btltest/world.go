@@ -56,7 +56,7 @@ type receivedFrame struct {
 type loss struct {
 	peer       framework.Incarnation
 	err        error
-	isPeerGone bool
+	hasPeerEnded bool
 }
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
@@ -186,8 +186,8 @@ func (n *node) Limits(framework.Incarnation, int, int) {}
 // PathDown implements btl.Receiver.
 func (n *node) PathDown(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, false}) }
 
-// PeerGone implements btl.Receiver.
-func (n *node) PeerGone(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, true}) }
+// PeerEnded implements btl.Receiver.
+func (n *node) PeerEnded(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, true}) }
 
 // Card implements btl.CardHolder.
 func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
@@ -200,8 +200,8 @@ func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
 }
 
 func (n *node) recordLoss(l loss) {
-	if errors.Is(l.err, framework.ErrPeerClosed) != l.isPeerGone {
-		n.world.Errorf("rank %d: want PeerGone for a closed process and PathDown otherwise: %w", n.rank, l.err)
+	if errors.Is(l.err, framework.ErrPeerClosed) != l.hasPeerEnded {
+		n.world.Errorf("rank %d: want PeerEnded for a closed process and PathDown otherwise: %w", n.rank, l.err)
 	}
 	p := n.paths[l.peer]
 	if p != nil && p.isOpened && errors.Is(l.err, btl.ErrNeverOpened) {
@@ -215,11 +215,11 @@ func (n *node) recordLoss(l loss) {
 }
 
 // lossOf returns the reason why the path between n and peer or another path of n has ended, or
-// nil. It ignores PeerGone of other processes, which a module may report at any time after their
+// nil. It ignores PeerEnded of other processes, which a module may report at any time after their
 // end.
 func (n *node) lossOf(peer *node) error {
 	for _, l := range n.losses {
-		if l.peer == peer.peer.Incarnation || !l.isPeerGone {
+		if l.peer == peer.peer.Incarnation || !l.hasPeerEnded {
 			return l.err
 		}
 	}

@@ -38,7 +38,7 @@ func (p *testProc) Accept(framework.Incarnation) btl.Inbound { return p }
 func (p *testProc) PathDown(_ framework.Incarnation, err error) {
 	p.pathDownErrors = append(p.pathDownErrors, err)
 }
-func (p *testProc) PeerGone(_ framework.Incarnation, err error) {
+func (p *testProc) PeerEnded(_ framework.Incarnation, err error) {
 	p.peerGoneErrors = append(p.peerGoneErrors, err)
 }
 func (p *testProc) Limits(_ framework.Incarnation, _, frame int) { p.frameLimit = frame }

@@ -120,8 +120,8 @@ func (m *module) Forget(peer framework.Incarnation) {
 	delete(m.peers.lastDescriptions, peer)
 }
 
-// Renew implements btl.Renewer.
-func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }
+// Reconnect implements btl.Reconnector.
+func (m *module) Reconnect(peer framework.Incarnation) { m.Forget(peer) }
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Incarnation) progress.Source {

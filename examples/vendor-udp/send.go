@@ -113,7 +113,7 @@ func (e *sendPath) resetSilence(now time.Duration) { e.silence, e.silenceSince, 
 func (e *sendPath) isPeerSilent(now, wait time.Duration) bool {
 	e.silence += min(now-e.silenceSince, wait)
 	e.silenceSince = now
-	return e.silence > e.m.params.GiveUp
+	return e.silence > e.m.params.AckTimeout
 }
 
 func (e *sendPath) ackTimeout() time.Duration {
@@ -310,7 +310,7 @@ func (e *sendPath) retryOpen(now time.Duration) time.Duration {
 		if e.lastRefusal == nil {
 			e.lastRefusal = errors.New("no reply")
 		}
-		e.fail(fmt.Errorf("%v within %v: %w", e.candidates, e.m.params.GiveUp, e.lastRefusal))
+		e.fail(fmt.Errorf("%v within %v: %w", e.candidates, e.m.params.AckTimeout, e.lastRefusal))
 		return 0
 	}
 	due := e.openedAt + initialTimeout*time.Duration(1<<min(e.attempts, 6)-1)
@@ -324,7 +324,7 @@ func (e *sendPath) retryOpen(now time.Duration) time.Duration {
 func (e *sendPath) retransmitExpired(now time.Duration) time.Duration {
 	wait, sent, due := e.ackTimeout(), 0, now+maxTimeout
 	if e.isPeerSilent(now, wait) {
-		e.fail(fmt.Errorf("no ack from %v for %v", addrPort(e.dest), e.m.params.GiveUp))
+		e.fail(fmt.Errorf("no ack from %v for %v", addrPort(e.dest), e.m.params.AckTimeout))
 		return 0
 	}
 	for number := e.firstUnacked; number != e.nextSeq && sent < retransmitBatch; number++ {

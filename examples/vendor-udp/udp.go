@@ -26,10 +26,10 @@ type component struct{}
 
 // params are the component's parameters; each is btl.udp.NAME.
 type params struct {
-	Address  string         `param:"address" default:"" level:"user" scope:"process" doc:"Advertised address of this host. Empty: all IPv4 addresses except loopback; loopback if there is no other."`
-	Datagram framework.Size `param:"datagram" default:"1400" min:"292" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram, without the headers of IP and UDP. Above the MTU the network fragments it, and one lost fragment loses all; equal in all processes."`
-	Window   int            `param:"window" default:"64" min:"1" max:"64" level:"tuner" scope:"process" doc:"Most frames in flight to a peer."`
-	GiveUp   time.Duration  `param:"give_up" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time without an ack after which a peer is unreachable."`
+	Address    string         `param:"address" default:"" level:"user" scope:"process" doc:"Advertised address of this host. Empty: all IPv4 addresses except loopback; loopback if there is no other."`
+	Datagram   framework.Size `param:"datagram" default:"1400" min:"292" max:"65507" unit:"bytes" level:"tuner" scope:"process" doc:"Largest datagram, without the headers of IP and UDP. Above the MTU the network fragments it, and one lost fragment loses all; equal in all processes."`
+	Window     int            `param:"window" default:"64" min:"1" max:"64" level:"tuner" scope:"process" doc:"Most frames in flight to a peer."`
+	AckTimeout time.Duration  `param:"give_up" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time without an ack after which a peer is unreachable."`
 }
 
 func (component) Info() framework.Info {
@@ -296,8 +296,8 @@ func (m *module) Forget(peer framework.Incarnation) {
 	}
 }
 
-// Renew implements btl.Renewer. Path ids are random, so late datagrams never match a new path.
-func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }
+// Reconnect implements btl.Reconnector. Path ids are random, so late datagrams never match a new path.
+func (m *module) Reconnect(peer framework.Incarnation) { m.Forget(peer) }
 
 // Close refuses the paths of all known peers and those with datagrams in the socket.
 func (m *module) Close() error {

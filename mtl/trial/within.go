@@ -82,8 +82,8 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		v   T
 		err error
 	}
-	given, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
+	given, abandon := context.WithCancel(context.Background())
+	defer abandon()
 	done := make(chan result)
 	returned := make(chan struct{})
 	go func() {

@@ -22,7 +22,7 @@ type protocol struct{ m *module }
 func (p protocol) Accept(framework.Incarnation) btl.Inbound     { return p }
 func (p protocol) Limits(framework.Incarnation, int, int)       {}
 func (p protocol) PathDown(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
-func (p protocol) PeerGone(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
+func (p protocol) PeerEnded(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
 func (p protocol) Frame(b []byte) error {
 	if b[0] == 0xff {
 		return errors.New("invalid")

@@ -93,7 +93,7 @@ func (u *upcalls) PathDown(_ framework.Incarnation, e error) {
 	u.lost = append(u.lost, e)
 	u.mu.Unlock()
 }
-func (u *upcalls) PeerGone(p framework.Incarnation, e error) { u.PathDown(p, e) }
+func (u *upcalls) PeerEnded(p framework.Incarnation, e error) { u.PathDown(p, e) }
 func (u *upcalls) Frame([]byte) error                        { u.got++; return nil }
 
 // open opens a plugin with its log on w.

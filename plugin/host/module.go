@@ -436,5 +436,5 @@ func (m *module) Forget(peer framework.Incarnation) {
 	}
 }
 
-// Renew implements btl.Renewer. Path numbers are not reused, so that late messages of old paths are detected.
-func (m *module) Renew(peer framework.Incarnation) { m.Forget(peer) }
+// Reconnect implements btl.Reconnector. Path numbers are not reused, so that late messages of old paths are detected.
+func (m *module) Reconnect(peer framework.Incarnation) { m.Forget(peer) }

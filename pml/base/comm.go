@@ -218,10 +218,10 @@ func (c *State) FinishOperation() (ends bool) {
 	return c.Pending == 0 && c.Rest.Stage() == cid.StageEnding
 }
 
-// CannotCome returns the reason why no message can come from a member, or for pml.AnySource from
+// SourceError returns the reason why no message can come from a member, or for pml.AnySource from
 // any member, or nil. Members that have left do not fail receives from any source, unless all other
 // members have ended.
-func (c *Comm[P]) CannotCome(rank int, plane pml.Plane) error {
+func (c *Comm[P]) SourceError(rank int, plane pml.Plane) error {
 	if err := c.Aborted[plane]; err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := procs.Find(incarnation(1))
-	if !procs.Renew(incarnation(1), old) {
+	if !procs.Reconnect(incarnation(1), old) {
 		t.Fatal("not renewed")
 	}
 	procs.SetPresent(procs.Get(incarnation(1)))
@@ -179,7 +179,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	procs.HandleFailure(incarnation(1), "killed")
 	dead := c.Proc(1)
 	for what, err := range map[string]error{
-		"receive from rank 3": c.CannotCome(3, pml.PointToPoint),
+		"receive from rank 3": c.SourceError(3, pml.PointToPoint),
 		"pending from rank 1": c.EndError(1, pml.PointToPoint, dead),
 	} {
 		failed, ok := errors.AsType[*framework.ProcFailedError](err)
@@ -187,7 +187,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := c.CannotCome(2, pml.PointToPoint); err != nil || c.EndError(2, pml.PointToPoint, dead) != nil {
+	if err := c.SourceError(2, pml.PointToPoint); err != nil || c.EndError(2, pml.PointToPoint, dead) != nil {
 		t.Errorf("receive from another process: %v", err)
 	}
 }
@@ -202,7 +202,7 @@ func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 	}
 	ends := func(what string, p *stub, want error) {
 		t.Helper()
-		for _, err := range []error{c.EndError(pml.AnySource, pml.PointToPoint, p), c.CannotCome(pml.AnySource, pml.PointToPoint)} {
+		for _, err := range []error{c.EndError(pml.AnySource, pml.PointToPoint, p), c.SourceError(pml.AnySource, pml.PointToPoint)} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", what, err, want)
 			}
@@ -228,11 +228,11 @@ func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	procs.HandleEnd(incarnation(1), framework.ErrPeerDisconnected)
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Errorf("after the path has broken: %v", err)
 	}
 	procs.HandleFailure(incarnation(1), "killed")
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 		t.Errorf("after the death: %v", err)
 	}
 }

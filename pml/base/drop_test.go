@@ -104,7 +104,7 @@ func TestRemove_LateFrameAndCard_LeaveNoState(t *testing.T) {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}
 	c := comm(t, procs, 1, 1)
-	if err := c.CannotCome(1, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+	if err := c.SourceError(1, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("a receive from a dropped process: %v", err)
 	}
 }

@@ -110,7 +110,7 @@ func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 	if len(*ends) != 1 {
 		t.Errorf("%v ended: waiters are not notified", *ends)
 	}
-	for _, err := range []error{c.CannotCome(1, pml.PointToPoint), c.MemberError(c.Proc(1).Err, 1)} {
+	for _, err := range []error{c.SourceError(1, pml.PointToPoint), c.MemberError(c.Proc(1).Err, 1)} {
 		if !errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("a receive from the dead: %v", err)
 		}
@@ -124,7 +124,7 @@ func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 		t.Errorf("%d processes have failed", n)
 	}
 	later := world(t, procs, 3)
-	if err := later.CannotCome(1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+	if err := later.SourceError(1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive in a later communicator: %v", err)
 	}
 }
@@ -133,12 +133,12 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 	procs, _, ends := lazy(4)
 	c := world(t, procs, 4)
 	for i := 1; i < 4; i++ {
-		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+		if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 			t.Fatalf("after %d of 3 have left: %v", i-1, err)
 		}
 		procs.HandleEnd(incarnation(i), framework.ErrPeerClosed)
 	}
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("after all have left: %v", err)
 	}
 	if len(*ends) != 3 || len(procs.Incarnations) != 1 {
@@ -158,7 +158,7 @@ func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
 	if err := procs.takeCard(next, nil); err != nil { // As Module.Learn does.
 		t.Fatal(err)
 	}
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) || len(*ends) != 1 {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) || len(*ends) != 1 {
 		t.Errorf("a receive from any source: %v; ended are %v", err, *ends)
 	}
 	if p := c.Proc(1); p.Incarnation != incarnation(1) || !errors.Is(p.Err, framework.ErrPeerClosed) {
@@ -186,13 +186,13 @@ func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
 func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
 	procs, _, _ := lazy(2)
 	before := world(t, procs, 2)
-	if !procs.Renew(incarnation(1), nil) {
+	if !procs.Reconnect(incarnation(1), nil) {
 		t.Fatal("not renewed")
 	}
 	after := world(t, procs, 2)
 	p := after.Proc(1)
 	if p.Err != nil || !p.HasCard {
-		t.Errorf("the process after Renew: %v", p.Err)
+		t.Errorf("the process after Reconnect: %v", p.Err)
 	}
 	if q := before.Proc(1); q == p || !errors.Is(q.Err, framework.ErrPeerDisconnected) || before.HasProc(p) || before.RankOf(p, 0) != -1 {
 		t.Errorf("the old communicator has %v: %v", q, q.Err)
@@ -248,14 +248,14 @@ func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
 	}
 	procs.HandleFailure(incarnation(2), "killed")
 	procs.HandleFailure(incarnation(1), "killed")
-	if err := c.CannotCome(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+	if err := c.SourceError(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from an endpoint of the dead: %v", err)
 	}
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 		t.Errorf("a receive from any source, before the deaths are settled: %v", err)
 	}
 	c.SetSuspended(pml.PointToPoint, nil)
-	if err := c.CannotCome(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
+	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from any source: %v", err)
 	}
 }

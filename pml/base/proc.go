@@ -123,8 +123,8 @@ func (t *Procs[P]) procName(incarnation framework.Incarnation) string {
 
 // notifyUnreachable implements owner.
 func (t *Procs[P]) notifyUnreachable(incarnation framework.Incarnation, why error) {
-	if t.env.GiveUp != nil {
-		t.env.GiveUp(incarnation, why)
+	if t.env.Disconnect != nil {
+		t.env.Disconnect(incarnation, why)
 	}
 }
 
@@ -301,10 +301,10 @@ func (t *Procs[P]) EndedIncarnations() (all []framework.Incarnation) {
 	return all
 }
 
-// Renew ends and removes p, so that its incarnation can be learned again after a disconnect. p is the
-// zero P if the process is not known. For a process that has failed, Renew does nothing and returns
+// Reconnect ends and removes p, so that its incarnation can be learned again after a disconnect. p is the
+// zero P if the process is not known. For a process that has failed, Reconnect does nothing and returns
 // false.
-func (t *Procs[P]) Renew(incarnation framework.Incarnation, p P) bool {
+func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 	var none P
 	if p != none && p.Base().Presence() == ProcFailed {
 		return false
@@ -336,7 +336,7 @@ func (t *Procs[P]) HandleFailure(incarnation framework.Incarnation, reason strin
 	t.handleEndReport(incarnation, &ProcFailure{reason})
 }
 
-// HandleEnd implements pml.Module's PeerGone. Messages of the process that have arrived must have been handled.
+// HandleEnd implements pml.Module's PeerEnded. Messages of the process that have arrived must have been handled.
 func (t *Procs[P]) HandleEnd(incarnation framework.Incarnation, how error) {
 	t.handleEndReport(incarnation, t.transportError(incarnation, how))
 }

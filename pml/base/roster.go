@@ -178,7 +178,7 @@ func (r *roster[P]) recordProcEnd(p *Proc) {
 		if q := r.all.Incarnations[p.Incarnation.Nonce]; q != none && q.Base() == p {
 			r.procs.Set(first, q)
 		}
-	case q.Base() != p: // Another process with the same incarnation, see Procs.Renew.
+	case q.Base() != p: // Another process with the same incarnation, see Procs.Reconnect.
 		return
 	}
 	r.recordEnd(first, p.Presence(), p.Err)

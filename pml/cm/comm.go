@@ -148,7 +148,7 @@ func (c *comm) findRecvFailure(src int, plane pml.Plane) error {
 	if err := c.refusedBy(src); err != nil {
 		return err
 	}
-	err := c.CannotCome(src, plane)
+	err := c.SourceError(src, plane)
 	if err == nil {
 		c.inquire(src)
 	}

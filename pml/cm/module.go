@@ -160,9 +160,9 @@ func (m *Module) drainNetwork() {
 	}
 }
 
-// PeerGone implements pml.Module. A process that has left may have messages in the
+// PeerEnded implements pml.Module. A process that has left may have messages in the
 // network. Its goodbye, if one comes, has their number.
-func (m *Module) PeerGone(peer framework.Incarnation, how error) {
+func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if !errors.Is(how, framework.ErrPeerClosed) {

@@ -427,7 +427,7 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	defer m.engine.Unlock()
 	c.SetSuspended(plane, why)
 	s := c.sweepers[plane]
-	none := c.CannotCome(pml.AnySource, plane) // It sends no inquiry.
+	none := c.SourceError(pml.AnySource, plane) // It sends no inquiry.
 	for _, r := range m.requests {
 		if r.c != c || r.plane != plane || r.isSend || r.p != nil {
 			continue

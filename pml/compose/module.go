@@ -125,10 +125,10 @@ func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
 	m.network.PeerFailed(peer, reason)
 }
 
-// PeerGone implements pml.Module.
-func (m *Module) PeerGone(peer framework.Incarnation, how error) {
-	m.node.PeerGone(peer, how)
-	m.network.PeerGone(peer, how)
+// PeerEnded implements pml.Module.
+func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
+	m.node.PeerEnded(peer, how)
+	m.network.PeerEnded(peer, how)
 }
 
 // DropPeer implements pml.PeerDropper. It returns true when both PMLs have dropped the process.

@@ -106,7 +106,7 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 	if src == pml.AnySource {
 		return nil, pml.NoMessage(), false, nil
 	}
-	err := w.c.watchable.CannotCome(src, w.plane)
+	err := w.c.watchable.SourceError(src, w.plane)
 	if err != nil && len(w.arrived) > 0 { // Its message may be among them.
 		w.mustRecheck, err = true, nil
 	}

@@ -78,9 +78,9 @@ func (w *wildcards) checkLost() {
 		if !w.c.sides.isOnNode(src) {
 			continue
 		}
-		if err := w.c.watchable.CannotCome(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
+		if err := w.c.watchable.SourceError(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
 			// Failures are reported to the network's PML too, and fail no receive that can be suspended.
-			if w.lostError = w.c.watchable.CannotCome(pml.AnySource, w.plane); w.lostError != nil {
+			if w.lostError = w.c.watchable.SourceError(pml.AnySource, w.plane); w.lostError != nil {
 				return
 			}
 		}
@@ -136,7 +136,7 @@ func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 		return r
 	}
 	r.emitRecv()
-	switch err := c.watchable.CannotCome(src, w.plane); {
+	switch err := c.watchable.SourceError(src, w.plane); {
 	case err == nil:
 	case len(w.arrived) > 0: // Its message may be among them.
 		w.mustRecheck = true
@@ -270,7 +270,7 @@ func (w *wildcards) settle() {
 		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.withdraw(w.lostError) })
 	}
 	for src, from := range w.peers.All() {
-		if err := w.c.watchable.CannotCome(src, w.plane); err != nil {
+		if err := w.c.watchable.SourceError(src, w.plane); err != nil {
 			w.queues.Posted(from, func(r *match.Recv[request]) { r.Owner.fail(err) })
 		}
 	}

@@ -168,7 +168,7 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 		m.failures++
 	}
 	q := &c.queues[plane]
-	if err := c.CannotCome(pml.AnySource, plane); err != nil {
+	if err := c.SourceError(pml.AnySource, plane); err != nil {
 		for r := q.FirstPosted(nil); r != nil; r = q.FirstPosted(nil) {
 			q.Cancel(r)
 			r.Owner.fail(err)

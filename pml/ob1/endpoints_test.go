@@ -76,7 +76,7 @@ func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing
 	v.m.failures++
 	whole, ranks := v.comms[1], v.comms[3]
 	for _, c := range []*comm{whole, ranks} {
-		if err := c.CannotCome(pml.AnySource, pml.PointToPoint); err != nil {
+		if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 			t.Fatal(err)
 		}
 	}

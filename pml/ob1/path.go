@@ -30,7 +30,7 @@ type transport struct {
 	copier    btl.Copier
 	poller    btl.PeerPoller
 	forgetter btl.Forgetter
-	renewer   btl.Renewer
+	renewer   btl.Reconnector
 	describer btl.Describer
 	looker    btl.Looker
 }
@@ -57,7 +57,7 @@ func (m *Module) openTransports() error {
 		}
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
-		t.renewer, _ = framework.As[btl.Renewer](o.Module)
+		t.renewer, _ = framework.As[btl.Reconnector](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)
 		t.looker, _ = framework.As[btl.Looker](o.Module)
 		m.transports = append(m.transports, t)
@@ -106,9 +106,9 @@ func (t *transport) PathDown(peer framework.Incarnation, err error) {
 	}
 }
 
-// PeerGone implements btl.Receiver. The transport only detects that the session was closed,
+// PeerEnded implements btl.Receiver. The transport only detects that the session was closed,
 // which a process also does as it fails.
-func (t *transport) PeerGone(peer framework.Incarnation, err error) {
+func (t *transport) PeerEnded(peer framework.Incarnation, err error) {
 	if p := t.m.procs.Find(peer); p != nil {
 		p.suspect(err)
 	}

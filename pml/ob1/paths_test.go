@@ -122,7 +122,7 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 		}
 	}
 	// The bootstrap reports it to the other process.
-	w.Procs[1].Module.PeerGone(w.Group()[0].Incarnation, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err))
+	w.Procs[1].Module.PeerEnded(w.Group()[0].Incarnation, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err))
 	for rank, m := range w.Procs {
 		route := m.Module.Route(w.Group()[1-rank].Incarnation)
 		if said := fmt.Sprint(route.Rejected); !route.Failed || route.Transport != "" || !strings.Contains(said, errPicky.Error()) || !strings.Contains(said, other.why.Error()) {

@@ -40,7 +40,7 @@ func (c *comm) findUnexpected(src, tag int, plane pml.Plane) (*match.Message[une
 	if c.isBarred[plane] {
 		return nil, c.barError()
 	}
-	if err := c.CannotCome(src, plane); err != nil || src != pml.AnySource {
+	if err := c.SourceError(src, plane); err != nil || src != pml.AnySource {
 		return nil, err
 	}
 	return nil, c.Suspended[plane]

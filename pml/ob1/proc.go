@@ -105,25 +105,25 @@ func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) e
 	return nil
 }
 
-// Over implements pml.Renewer.
+// Over implements pml.Reconnector.
 func (m *Module) Over() []framework.Incarnation {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	return m.procs.EndedIncarnations()
 }
 
-// Renew implements pml.Renewer. Existing communicators keep the failed process.
-func (m *Module) Renew(incarnation framework.Incarnation) {
+// Reconnect implements pml.Reconnector. Existing communicators keep the failed process.
+func (m *Module) Reconnect(incarnation framework.Incarnation) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()
 	p := m.procs.Find(incarnation)
-	if !m.procs.Renew(incarnation, p) {
+	if !m.procs.Reconnect(incarnation, p) {
 		return
 	}
 	for _, t := range m.transports {
 		if t.renewer != nil {
-			t.renewer.Renew(incarnation)
+			t.renewer.Reconnect(incarnation)
 		}
 	}
 	if p != nil {

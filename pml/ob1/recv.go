@@ -134,7 +134,7 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 func (r *request) recheck() {
 	c := r.c
 	src := r.source()
-	if err := c.CannotCome(src, r.plane); err != nil {
+	if err := c.SourceError(src, r.plane); err != nil {
 		c.queues[r.plane].Cancel(&r.node)
 		r.fail(err)
 	} else if src == pml.AnySource {
@@ -153,18 +153,18 @@ func (r *request) takeMessage(msg *unexpectedMessage) {
 	r.m.releaseMessage(msg)
 }
 
-// CannotCome implements pml.Watchable. Receives and probes use it as well. It inquires
+// SourceError implements pml.Watchable. Receives and probes use it as well. It inquires
 // members that may not have created the communicator. With several ranks per process,
 // AnySource inquires none, since the number of inquiries would be quadratic in the ranks.
 // Lock held.
-func (c *comm) CannotCome(src int, plane pml.Plane) error {
+func (c *comm) SourceError(src int, plane pml.Plane) error {
 	if c.m.failures == 0 && !c.hasRefusal {
 		return nil
 	}
 	if err := c.refusalError(src); err != nil {
 		return err
 	}
-	err := c.Comm.CannotCome(src, plane)
+	err := c.Comm.SourceError(src, plane)
 	if err == nil && (src != pml.AnySource || c.IsWhole()) {
 		c.inquire(src)
 	}

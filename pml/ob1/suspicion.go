@@ -109,8 +109,8 @@ func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
 	m.inquire()
 }
 
-// PeerGone implements pml.Module.
-func (m *Module) PeerGone(peer framework.Incarnation, how error) {
+// PeerEnded implements pml.Module.
+func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	m.drainTransports()

@@ -57,7 +57,7 @@ func (f *fixture) visit(leaves bool) {
 	f.Until("the drop", func() bool { return v.dropper.DropPeer(incarnation) })
 	for what, report := range map[string]func(){
 		"death":     func() { m.PeerFailed(incarnation, "signal: killed") },
-		"departure": func() { m.PeerGone(incarnation, framework.ErrPeerClosed) },
+		"departure": func() { m.PeerEnded(incarnation, framework.ErrPeerClosed) },
 	} {
 		report()
 		if !v.dropper.DropPeer(incarnation) {
@@ -95,7 +95,7 @@ func (v *visit) leave() {
 	v.comms[0].Close()
 	v.comms[1].Close()
 	f.Check(v.guest.Module.Flush(f.Context()), v.guest.stack.Close())
-	f.Procs[0].Module.PeerGone(v.guest.Incarnation, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerEnded(v.guest.Incarnation, framework.ErrPeerClosed)
 }
 
 // die ends the guest like a failure.

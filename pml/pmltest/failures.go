@@ -211,7 +211,7 @@ func (f *fixture) disconnected() {
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
 	how := fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)
 	for range 2 { // The report may be repeated.
-		m.PeerGone(f.Group()[1].Incarnation, how)
+		m.PeerEnded(f.Group()[1].Incarnation, how)
 	}
 	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
 		_, err := p.wait(f.Context())
@@ -226,10 +226,10 @@ func (f *fixture) disconnected() {
 // operations with a third process continue.
 func (f *fixture) reconnected() {
 	f.processes()
-	var modules [3]pml.Renewer
+	var modules [3]pml.Reconnector
 	for i, p := range f.Procs {
 		var ok bool
-		if modules[i], ok = p.Module.(pml.Renewer); !ok {
+		if modules[i], ok = p.Module.(pml.Reconnector); !ok {
 			f.Skipf("the PML does not begin afresh")
 		}
 	}
@@ -238,12 +238,12 @@ func (f *fixture) reconnected() {
 	for round := range 2 {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
-		f.Procs[0].Module.PeerGone(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
+		f.Procs[0].Module.PeerEnded(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
 		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != incarnations[1] {
 			f.Errorf("ended incarnations are %v, want %v", ended, incarnations[1])
 		}
 		for i, m := range modules[:2] {
-			m.Renew(incarnations[1-i])
+			m.Reconnect(incarnations[1-i])
 		}
 		for i, p := range f.Procs[:2] {
 			f.Check(p.Module.Learn(incarnations[1-i], f.Procs[1-i].Card()))
@@ -277,13 +277,13 @@ func (f *fixture) allLeft() {
 		_, err := c.Probe(f.Context(), pml.AnySource, 2, p2p)
 		probed <- err
 	})
-	m.PeerGone(f.Procs[1].Incarnation, framework.ErrPeerClosed)
+	m.PeerEnded(f.Procs[1].Incarnation, framework.ErrPeerClosed)
 	more := f.irecv(c, pml.AnySource, 3, make([]byte, 4))
 	f.send(f.comms[2], 0, 3, data(1, 4))
 	if _, err := more.wait(f.Context()); err != nil {
 		f.Errorf("receive from the member that is left: %v", err)
 	}
-	m.PeerGone(f.Procs[2].Incarnation, framework.ErrPeerClosed)
+	m.PeerEnded(f.Procs[2].Incarnation, framework.ErrPeerClosed)
 	_, err := r.wait(f.Context())
 	f.Is("receive", err, framework.ErrPeerClosed)
 	f.Is("probe", <-probed, framework.ErrPeerClosed)
@@ -317,7 +317,7 @@ func (f *fixture) abortedAfterLeave() {
 	ops["receive that has matched"] = start(c.Irecv(buffer(make([]byte, large)), 1, 2, pml.Collective))
 	ops["receive"] = start(c.Irecv(buffer(nil), 1, 3, pml.Collective))
 	c.Abort(pml.Collective, dead)
-	f.Procs[0].Module.PeerGone(f.Procs[1].Incarnation, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerEnded(f.Procs[1].Incarnation, framework.ErrPeerClosed)
 	ops["later receive"] = start(c.Irecv(buffer(nil), 1, 4, pml.Collective))
 	release() // A network may use a buffer until the other end makes progress.
 	for what, p := range ops {
@@ -325,7 +325,7 @@ func (f *fixture) abortedAfterLeave() {
 			f.Is(what, err, dead)
 		}
 	}
-	f.Procs[1].Module.PeerGone(f.Procs[0].Incarnation, framework.ErrPeerClosed)
+	f.Procs[1].Module.PeerEnded(f.Procs[0].Incarnation, framework.ErrPeerClosed)
 	_, _ = offer.wait(f.Context())
 }
 

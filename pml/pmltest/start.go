@@ -258,11 +258,11 @@ func (f *fixture) watched() {
 		f.Procs[1].Module.PeerFailed(f.Group()[0].Incarnation, "test")
 	}
 	f.locked(1, func() {
-		if err := w.CannotCome(0, p2p); n.changed == 0 || err == nil {
+		if err := w.SourceError(0, p2p); n.changed == 0 || err == nil {
 			f.Fatalf("a sender has failed: %d upcalls, %v", n.changed, err)
 		}
 		if f.team == nil {
-			f.Check(w.CannotCome(1, p2p))
+			f.Check(w.SourceError(1, p2p))
 		}
 		w.Watch(p2p, nil)
 	})

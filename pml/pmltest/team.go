@@ -40,7 +40,7 @@ func (m goroutineRank) CIDs() *cid.Table                                  { retu
 func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }
 func (m goroutineRank) Learn(framework.Incarnation, framework.Card) error { return nil }
 func (m goroutineRank) PeerFailed(framework.Incarnation, string)          {}
-func (m goroutineRank) PeerGone(framework.Incarnation, error)             {}
+func (m goroutineRank) PeerEnded(framework.Incarnation, error)             {}
 func (m goroutineRank) Refuse(cid.Span, int)                              {}
 func (m goroutineRank) Inquire(framework.ProcID)                          {}
 func (m goroutineRank) Route(framework.Incarnation) pml.Route             { return m.team.Route() }
@@ -129,8 +129,8 @@ func (m hostedRank) PeerFailed(peer framework.Incarnation, reason string) {
 	m.host.Module.PeerFailed(peer, reason)
 }
 
-func (m hostedRank) PeerGone(peer framework.Incarnation, how error) {
-	m.host.Module.PeerGone(peer, how)
+func (m hostedRank) PeerEnded(peer framework.Incarnation, how error) {
+	m.host.Module.PeerEnded(peer, how)
 }
 func (m hostedRank) Refuse(s cid.Span, _ int)                   { m.host.Module.Refuse(s, pml.AllEndpoints) }
 func (m hostedRank) Inquire(by framework.ProcID)                { m.host.Module.Inquire(by) }

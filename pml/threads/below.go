@@ -334,7 +334,7 @@ func (w *watchedPlane) check(sources []int) {
 	c := w.below.c
 	e := c.rank.engine
 	for _, src := range sources {
-		err := w.below.watchable.CannotCome(src, w.plane)
+		err := w.below.watchable.SourceError(src, w.plane)
 		if err == nil {
 			continue
 		}
@@ -353,7 +353,7 @@ func (w *watchedPlane) check(sources []int) {
 	}
 }
 
-// cannotCome is pml.Watchable's CannotCome for probes. The rank's lock is held, and released meanwhile. No
+// cannotCome is pml.Watchable's SourceError for probes. The rank's lock is held, and released meanwhile. No
 // change has occurred between the result and the return.
 func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
 	r := b.c.rank
@@ -361,7 +361,7 @@ func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
 		seen = b.changes
 		r.engine.Release()
 		r.team.process.Lock()
-		err = b.watchable.CannotCome(src, plane)
+		err = b.watchable.SourceError(src, plane)
 		r.team.process.Unlock()
 		r.engine.Lock()
 	}

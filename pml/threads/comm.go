@@ -321,8 +321,8 @@ func (c *comm) cancelAll(plane pml.Plane) {
 	})
 }
 
-// CannotCome implements pml.Watchable. Lock held.
-func (c *comm) CannotCome(_ int, plane pml.Plane) error { return c.Aborted[plane] }
+// SourceError implements pml.Watchable. Lock held.
+func (c *comm) SourceError(_ int, plane pml.Plane) error { return c.Aborted[plane] }
 
 // Watch implements pml.Watchable. A watched plane keeps its communicator, as pending
 // operations do. Lock held.

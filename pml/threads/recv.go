@@ -155,7 +155,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 		if c.barred[plane] {
 			return base.Found{}, c.barredError()
 		}
-		err := c.CannotCome(src, plane)
+		err := c.SourceError(src, plane)
 		if b := c.below; b != nil && err == nil && b.isRemote(src) {
 			err = b.cannotCome(src, plane)
 			m = c.find(src, tag, plane) // it may have come meanwhile

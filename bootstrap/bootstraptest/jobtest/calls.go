@@ -27,7 +27,7 @@ const (
 	opPset      = "pset"
 	opBegin     = "begin"
 	opEnd       = "end"
-	opGiveUp    = "give up"
+	opDisconnect    = "give up"
 	opBroke     = "broke"
 	opNote      = "note"
 	opRevoke    = "revoke"
@@ -245,7 +245,7 @@ func (s *rankServer) executeOptional(ctx context.Context, q request) (r reply, e
 		events.BeginIncarnation(q.Nonce)
 	case opEnd:
 		events.EndIncarnation()
-	case opGiveUp:
+	case opDisconnect:
 		events.Disconnect(q.Proc, q.Nonce, q.Name)
 	case opBroke:
 		events.ReportBroken(q.Comm, q.Group, q.Name)

@@ -153,7 +153,7 @@ func (e events) BeginIncarnation(nonce uint64) { e.callAndIgnore(request{Op: opB
 func (e events) EndIncarnation()               { e.callAndIgnore(request{Op: opEnd}) }
 
 func (e events) Disconnect(p framework.Proc, nonce uint64, reason string) {
-	e.callAndIgnore(request{Op: opGiveUp, Proc: p, Nonce: nonce, Name: reason})
+	e.callAndIgnore(request{Op: opDisconnect, Proc: p, Nonce: nonce, Name: reason})
 }
 
 func (e events) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {

@@ -53,7 +53,7 @@ func TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons(t *testing.T) {
 		{Case: first, Status: report.Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
 		{Case: second, Status: report.Skip, Reason: "not run: the stack was given up after " + first},
 	} {
-		if got := r.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.GivenUp != (i == 2) {
+		if got := r.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.Abandoned != (i == 2) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}

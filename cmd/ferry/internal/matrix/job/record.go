@@ -68,7 +68,7 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 				if len(logs) < len(j.group) {
 					continue
 				}
-				row.Status, row.GivenUp, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
+				row.Status, row.Abandoned, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
 			}
 			j.record.AddRow(*s, row)
 		}

@@ -28,7 +28,7 @@ type Slowdown struct {
 }
 
 // Compare returns the changes from base to now. Newly failing are cases that fail or do not end and did not before,
-// cases that passed and are not run because of Row.GivenUp, and missing stacks. With slower above 1, figures that are
+// cases that passed and are not run because of Row.Abandoned, and missing stacks. With slower above 1, figures that are
 // worse by more than that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
 	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
@@ -40,9 +40,9 @@ func Compare(base, now *Report, slower float64) *Comparison {
 		old := before[[2]string{row.Stack, row.Case}]
 		was := cmp.Or(string(old.Status), "not there")
 		switch {
-		case row.Status.Bad() && !old.Status.Bad(), (row.Status.Absent() || row.GivenUp) && old.Status == Pass:
+		case row.Status.Bad() && !old.Status.Bad(), (row.Status.Absent() || row.Abandoned) && old.Status == Pass:
 			c.NewlyFailing = append(c.NewlyFailing, fmt.Sprintf("%s  %s: %s (was: %s): %s", row.Stack, row.Case, row.Status, was, row.Reason))
-		case row.Status == Pass && (old.Status.Bad() || old.Status.Absent() || old.GivenUp || old.Status == Skip && old.Excluded != ""):
+		case row.Status == Pass && (old.Status.Bad() || old.Status.Absent() || old.Abandoned || old.Status == Skip && old.Excluded != ""):
 			c.NewlyPassing = append(c.NewlyPassing, fmt.Sprintf("%s  %s (was: %s)", row.Stack, row.Case, was))
 		case row.Status == Pass && old.Status == Pass && slower > 1:
 			if s, is := slowdown(old, row, slower); is {

@@ -19,10 +19,10 @@ func reportOf(rows ...Row) *Report {
 
 func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 	const none = Status("")
-	const givenUp = Status("given up") // a Skip
+	const abandoned = Status("given up") // a Skip
 	rowOf := func(s Status) Row {
-		if s == givenUp {
-			return Row{Case: "c", Status: Skip, GivenUp: true}
+		if s == abandoned {
+			return Row{Case: "c", Status: Skip, Abandoned: true}
 		}
 		return Row{Case: "c", Status: s}
 	}
@@ -34,11 +34,11 @@ func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 		{Pass, Timeout, true, false},
 		{Pass, Unavailable, true, false},
 		{Pass, Skip, false, false},
-		{Pass, givenUp, true, false},
-		{Fail, givenUp, false, false},
-		{givenUp, givenUp, false, false},
-		{givenUp, Fail, true, false},
-		{givenUp, Pass, false, true},
+		{Pass, abandoned, true, false},
+		{Fail, abandoned, false, false},
+		{abandoned, abandoned, false, false},
+		{abandoned, Fail, true, false},
+		{abandoned, Pass, false, true},
 		{Pass, Pass, false, false},
 		{none, Fail, true, false},
 		{none, Pass, false, false},
@@ -67,7 +67,7 @@ func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 
 // Few of its cases may have run.
 func TestFailed_StackIsGivenUp_IsTrue(t *testing.T) {
-	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, GivenUp: true}, Row{Case: "conform/2/b", Status: Skip})
+	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, Abandoned: true}, Row{Case: "conform/2/b", Status: Skip})
 	if !r.Failed() || r.Verdict() != "Failed: gave up 1 of 1 stack; 1 case not run, because their stacks were given up; 1 case skipped." {
 		t.Errorf("failed %t: %s", r.Failed(), r.Verdict())
 	}
@@ -75,7 +75,7 @@ func TestFailed_StackIsGivenUp_IsTrue(t *testing.T) {
 	if got := cells["conform"].String(); got != "0/1!" || cells["conform"].Counts().State() != Skip || cells["btltest"].String() != "1" {
 		t.Errorf("%s, %s", cells["btltest"], got)
 	}
-	if mixed := (Cell{{Status: Pass}, {Status: Pass}, {Status: Skip}, {Status: Skip}, {Status: Skip, GivenUp: true}}); mixed.String() != "2/3!" || mixed.Counts().State() != Skip {
+	if mixed := (Cell{{Status: Pass}, {Status: Pass}, {Status: Skip}, {Status: Skip}, {Status: Skip, Abandoned: true}}); mixed.String() != "2/3!" || mixed.Counts().State() != Skip {
 		t.Errorf("%s: %s", mixed, mixed.Counts().State())
 	}
 }

@@ -89,7 +89,7 @@ func TestWriteText_EveryOutcome_MatchesGoldenFiles(t *testing.T) {
 			if strings.ContainsAny(text.String()+lines.String(), "\x1b\u202e") {
 				t.Error("what a process wrote reaches the terminal as it is")
 			}
-			if bad := r.Table().Counts.Bad()+r.Table().Counts[givenUp] > 0; r.Failed() != bad || strings.Contains(r.Verdict(), "Failed: ") != bad {
+			if bad := r.Table().Counts.Bad()+r.Table().Counts[abandoned] > 0; r.Failed() != bad || strings.Contains(r.Verdict(), "Failed: ") != bad {
 				t.Errorf("Failed is %v, the verdict %q", r.Failed(), r.Verdict())
 			}
 		})

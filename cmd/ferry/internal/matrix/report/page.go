@@ -99,7 +99,7 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 
 // order is the sort key of a row. Failures come first.
 func (r Row) order() int {
-	if r.Status.Bad() || r.GivenUp {
+	if r.Status.Bad() || r.Abandoned {
 		return 0
 	}
 	return 1
@@ -108,7 +108,7 @@ func (r Row) order() int {
 // order is the sort key of a line. Failures come first, stacks that were not opened last.
 func (l Line) order() int {
 	switch {
-	case l.Counts.Bad()+l.Counts[givenUp] > 0:
+	case l.Counts.Bad()+l.Counts[abandoned] > 0:
 		return 0
 	case l.Missing() == "":
 		return 1

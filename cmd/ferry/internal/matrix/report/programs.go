@@ -71,7 +71,7 @@ func (r *Row) check() error {
 		return fmt.Errorf("status %q is none of %v", r.Status, Statuses)
 	case r.Status != Pass && r.Reason == "":
 		return fmt.Errorf("a status of %s needs a reason", r.Status)
-	case r.GivenUp && r.Status != Skip:
+	case r.Abandoned && r.Status != Skip:
 		return fmt.Errorf("it was given up, and is a %s", r.Status)
 	case r.Seconds < 0:
 		return fmt.Errorf("it took %v seconds", r.Seconds)
@@ -85,7 +85,7 @@ func (r *Row) check() error {
 }
 
 // WriteJUnit writes the report as JUnit's XML, with a suite for each stack and the library versions as properties.
-// Failed cases are failures. Cases that did not end or were not run because of Row.GivenUp are errors. All others
+// Failed cases are failures. Cases that did not end or were not run because of Row.Abandoned are errors. All others
 // that did not pass are skipped, with their reasons.
 func WriteJUnit(w io.Writer, r *Report) error {
 	out := junit.Testsuites{Name: "ferry matrix", Time: seconds(r.Seconds)}
@@ -132,7 +132,7 @@ func testcase(row Row) junit.Testcase {
 	switch kind := row.kind(); {
 	case kind == Fail:
 		c.Failure = why
-	case kind == Timeout || kind == givenUp:
+	case kind == Timeout || kind == abandoned:
 		c.Error = why
 	case kind != Pass:
 		c.Skipped = &junit.Result{Message: why.Message}

@@ -22,7 +22,7 @@ type Status string
 const (
 	Pass        Status = "pass"
 	Fail        Status = "fail"
-	Skip        Status = "skip"        // Not applicable, excluded, or not run (see GivenUp). The reason has the details.
+	Skip        Status = "skip"        // Not applicable, excluded, or not run (see Abandoned). The reason has the details.
 	Timeout     Status = "timeout"     // Did not end.
 	Refused     Status = "refused"     // Available, but not used because of a defect.
 	Unavailable Status = "unavailable" // Not available in this machine or program.
@@ -101,8 +101,8 @@ type Row struct {
 	Reason   string  `json:"reason"` // Not empty unless Status is Pass.
 	Seconds  float64 `json:"seconds"`
 	Ranks    int     `json:"ranks,omitempty"` // Set for a case that runs as a job.
-	// GivenUp reports that a Skip was not run because too many cases before it were lost or did not end.
-	GivenUp bool `json:"given_up,omitempty"`
+	// Abandoned reports that a Skip was not run because too many cases before it were lost or did not end.
+	Abandoned bool `json:"given_up,omitempty"`
 	// Excluded is the reason of its exclusion. A failed row becomes a Skip with both reasons. One that passes is reported.
 	Excluded string `json:"excluded,omitempty"`
 	// Retried is the reason for the second try that has this outcome.

@@ -11,23 +11,23 @@ import (
 // Bad reports a failure, as opposed to an absent or skipped case.
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
 
-// givenUp counts the rows with GivenUp. It is never the Status of a row.
-const givenUp Status = "given up"
+// abandoned counts the rows with Abandoned. It is never the Status of a row.
+const abandoned Status = "given up"
 
 // kinds lists the counted statuses, the worst first. Absent stacks come after the others.
-var kinds = []Status{Fail, Timeout, givenUp, Skip, Refused, Unavailable, Pass}
+var kinds = []Status{Fail, Timeout, abandoned, Skip, Refused, Unavailable, Pass}
 
 // kind returns the status as which the row is counted.
 func (r Row) kind() Status {
-	if r.GivenUp {
-		return givenUp
+	if r.Abandoned {
+		return abandoned
 	}
 	return r.Status
 }
 
-// Failed reports whether a case failed or did not end without an exclusion, or was not run because of Row.GivenUp.
+// Failed reports whether a case failed or did not end without an exclusion, or was not run because of Row.Abandoned.
 func (r *Report) Failed() bool {
-	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.GivenUp })
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.Abandoned })
 }
 
 // Columns of a table of stacks, in the order of display. A case outside them has another column after these.
@@ -84,12 +84,12 @@ func (c Counts) Total() (n int) {
 func (c Counts) Bad() int { return c[Fail] + c[Timeout] }
 
 // State returns the status of all rows together: the worst if that is bad, else Pass if a row passed. A stack with
-// GivenUp has not passed.
+// Abandoned has not passed.
 func (c Counts) State() Status {
 	for _, s := range kinds {
 		switch {
 		case c[s] == 0:
-		case s == givenUp:
+		case s == abandoned:
 			return Skip
 		case s.Bad() || c[Pass] == 0 || s == Pass:
 			return s
@@ -101,7 +101,7 @@ func (c Counts) State() Status {
 // Of returns the number of rows with a status.
 func (c Counts) Of(s Status) int {
 	if s == Skip {
-		return c[Skip] + c[givenUp]
+		return c[Skip] + c[abandoned]
 	}
 	return c[s]
 }
@@ -168,7 +168,7 @@ func (l Line) Missing() string {
 }
 
 // String returns the figure of a benchmark or the number of passed cases. "35/37!" means that of 37 cases without
-// those skipped for other reasons, two failed or were not run because of Row.GivenUp.
+// those skipped for other reasons, two failed or were not run because of Row.Abandoned.
 func (c Cell) String() string {
 	n := c.Counts()
 	of := n.Total() - n[Skip] - n[Refused] - n[Unavailable]
@@ -249,7 +249,7 @@ func (r *Report) Verdict() string {
 	present, missing, refused, hurt, waiting := 0, 0, 0, 0, 0
 	for _, l := range t.Lines {
 		switch {
-		case l.Counts.Bad()+l.Counts[givenUp] > 0:
+		case l.Counts.Bad()+l.Counts[abandoned] > 0:
 			hurt++
 			present++
 		case l.Open.Status == Refused || l.Open.Status == "" && l.Stack.Refused:
@@ -268,7 +268,7 @@ func (r *Report) Verdict() string {
 		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.Partial))
 	}
 	switch {
-	case bad == 0 && t.Counts[givenUp] > 0:
+	case bad == 0 && t.Counts[abandoned] > 0:
 		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, on)
 	case ran == 0:
 		b.WriteString("No case ran")
@@ -287,7 +287,7 @@ func (r *Report) Verdict() string {
 		n          int
 		what, says string
 	}{
-		{t.Counts[givenUp], "case", "not run, because their stacks were given up"}, {t.Counts[Skip], "case", "skipped"},
+		{t.Counts[abandoned], "case", "not run, because their stacks were given up"}, {t.Counts[Skip], "case", "skipped"},
 		{refused, "stack", "refused for a defect"}, {missing, "stack", "not available here"}, {waiting, "stack", "not run"},
 	} {
 		if more.n > 0 {

@@ -56,7 +56,7 @@ func (l *stackRun) newAttempt(c plan.Column) *attempt {
 }
 
 // giveUpReason returns the reason to skip the remaining cases of the stack, or "".
-func (l *stackRun) giveUpReason() string {
+func (l *stackRun) abandonReason() string {
 	patience := l.record.Suite.HangBudget
 	if patience == 0 || l.timeoutTotal < patience {
 		return ""
@@ -68,14 +68,14 @@ func (l *stackRun) giveUpReason() string {
 // not count against the stack.
 func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row) {
 	for lost := 0; len(c.Cells) > 0 && ctx.Err() == nil; {
-		why := l.giveUpReason()
+		why := l.abandonReason()
 		if lost == maxConsecutiveLosses {
 			why = fmt.Sprintf("%d cases in a row were lost", maxConsecutiveLosses)
 		}
 		if why != "" {
 			for _, cell := range c.Cells {
 				row := l.record.Row(*l.stack, c, cell, report.Skip, "not run: "+why)
-				row.GivenUp = true
+				row.Abandoned = true
 				l.record.AddRow(*l.stack, row)
 			}
 			return last

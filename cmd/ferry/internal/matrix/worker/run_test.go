@@ -284,7 +284,7 @@ func TestRun_ThreeConsecutiveLosses_SkipTheColumn(t *testing.T) {
 	if s, why := outcome(got, "stack0", "killed5"); s != report.Fail {
 		t.Errorf("the third in a row: %s: %s", s, why)
 	}
-	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || why != "not run: 3 cases in a row were lost" || !got.Rows[len(got.Rows)-1].GivenUp {
+	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || why != "not run: 3 cases in a row were lost" || !got.Rows[len(got.Rows)-1].Abandoned {
 		t.Errorf("behind: %s: %s: %+v", s, why, got.Rows)
 	}
 }
