@@ -79,7 +79,7 @@ type Assembly struct {
 	client          bootstrap.Client
 	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
 	capabilities        []byte
-	decodedCapabilities []pml.Offer
+	decodedCapabilities []pml.Capabilities
 	ownCard             card // Guarded by presenting.
 
 	closeOnce sync.Once
@@ -246,7 +246,7 @@ func (a *Assembly) encodeCapabilities() (err error) {
 		return err
 	}
 	for _, m := range a.pmls {
-		a.decodedCapabilities = append(a.decodedCapabilities, m.Offer())
+		a.decodedCapabilities = append(a.decodedCapabilities, m.Capabilities())
 	}
 	return nil
 }

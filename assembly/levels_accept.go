@@ -28,7 +28,7 @@ func (p *levelPort) adopt(t *wireup.Table) *btl.Area {
 // another record in this process. The others stay in the table.
 func (p *levelPort) Accept(t *wireup.Table) error {
 	d := t.Decision()
-	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Offer(), d.Offer) })
+	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Capabilities(), d.Offer) })
 	if at < 0 {
 		return fmt.Errorf("%w: assembly: the table of a communicator has a pml that this process does not have", framework.ErrTransport)
 	}

@@ -11,9 +11,9 @@ import (
 
 // encodeCard encodes the capabilities of the PMLs, and the card of the process.
 func encodeCard(pmls []PML, card framework.Card) (capabilities, addresses []byte, err error) {
-	var offers []pml.Offer
+	var offers []pml.Capabilities
 	for _, m := range pmls {
-		offers = append(offers, m.Offer())
+		offers = append(offers, m.Capabilities())
 	}
 	if capabilities, err = wireup.EncodeCapabilities(offers); err != nil {
 		return nil, nil, err

@@ -23,7 +23,7 @@ import (
 // names both.
 func someTable(t testing.TB, members int, nonce func(rank uint32) uint64) (*wireup.Table, framework.Procs) {
 	t.Helper()
-	capabilities, err := wireup.EncodeCapabilities([]pml.Offer{{PML: "ob1", Version: 1}})
+	capabilities, err := wireup.EncodeCapabilities([]pml.Capabilities{{PML: "ob1", Version: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payl
 	if err != nil {
 		return PML{}, false, err
 	}
-	at := slices.IndexFunc(a.pmls, func(m PML) bool { return wireup.Same(m.Offer(), chosen) })
+	at := slices.IndexFunc(a.pmls, func(m PML) bool { return wireup.Same(m.Capabilities(), chosen) })
 	if at < 0 {
 		return PML{}, false, fmt.Errorf("%w: bootstrap: the payloads do not contain the capabilities of this process", framework.ErrTransport)
 	}
@@ -285,7 +285,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 	}
 	for _, o := range offers {
 		for _, m := range a.pmls {
-			if !wireup.Same(m.Offer(), o) {
+			if !wireup.Same(m.Capabilities(), o) {
 				continue
 			}
 			if isSought {
@@ -313,7 +313,7 @@ func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerState
 }
 
 // decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
-func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Offer, error) {
+func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Capabilities, error) {
 	if bytes.Equal(b, a.capabilities) {
 		return a.decodedCapabilities, nil
 	}

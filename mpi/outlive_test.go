@@ -72,7 +72,7 @@ type refusalDelay struct {
 	parent *atomic.Pointer[mpi.Comm]
 }
 
-func (c refusalDelay) Broke(id cid.Extended, members []framework.Proc, reason string) {
+func (c refusalDelay) ReportBroken(id cid.Extended, members []framework.Proc, reason string) {
 	if parent := c.parent.Load(); mpi.CommID(id.Bytes()) == parent.ID() {
 		c.awaitStart(c.ctx)
 	} else {

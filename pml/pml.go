@@ -84,9 +84,9 @@ func (e *Env) Event(ev Event) {
 	}
 }
 
-// Offer has the capabilities of a process's PML. It travels with the business card. Members with equal values need no
+// Capabilities has the capabilities of the PML of a process. It travels with the business card. Members with equal values need no
 // further exchange. Strings are compared as they are.
-type Offer struct {
+type Capabilities struct {
 	PML string
 	// Version is that of the wire format.
 	Version  uint32
@@ -97,8 +97,8 @@ type Offer struct {
 
 // A Module is a PML in one process.
 type Module interface {
-	// Offer returns the capabilities of the PML.
-	Offer() Offer
+	// Capabilities returns the capabilities of the PML.
+	Capabilities() Capabilities
 	// Addresses returns the entries of this PML and of the modules below it for the process's business card. They
 	// change only when a BTL is restarted.
 	Addresses() []framework.Address

@@ -45,7 +45,7 @@ func AddCapability(list []Capability, c Capability) ([]Capability, int) {
 }
 
 // Same reports whether two offers can communicate. Priorities are local to each process.
-func Same(a, b pml.Offer) bool {
+func Same(a, b pml.Capabilities) bool {
 	return a.PML == b.PML && a.Version == b.Version && a.Detail == b.Detail
 }
 
@@ -53,8 +53,8 @@ func Same(a, b pml.Offer) bool {
 // members have, with the least sum of indices in their lists. Of equal sums it is the first name. isFirst is set if it is the first
 // offer of each member. Without a common offer the error, which wraps framework.ErrUnsupported, has the capabilities of both sides.
 // name returns the process of a rank.
-func Choose(capabilities []Capability, name func(rank uint32) framework.Proc) (chosen pml.Offer, isFirst bool, err error) {
-	lists := make([][]pml.Offer, len(capabilities))
+func Choose(capabilities []Capability, name func(rank uint32) framework.Proc) (chosen pml.Capabilities, isFirst bool, err error) {
+	lists := make([][]pml.Capabilities, len(capabilities))
 	for i, c := range capabilities {
 		if lists[i], err = DecodeCapabilities(c.Bytes); err != nil {
 			return chosen, false, &framework.TransportError{Component: "assembly", Peer: name(c.Lowest[0]).String(), Op: "business card", Err: err}
@@ -65,7 +65,7 @@ candidates:
 	for _, candidate := range lists[0] {
 		sum := 0
 		for i, list := range lists {
-			at := slices.IndexFunc(list, func(o pml.Offer) bool { return Same(o, candidate) })
+			at := slices.IndexFunc(list, func(o pml.Capabilities) bool { return Same(o, candidate) })
 			if at < 0 {
 				continue candidates
 			}
@@ -76,12 +76,12 @@ candidates:
 		}
 	}
 	if least < 0 {
-		return pml.Offer{}, false, noneCommon(capabilities, lists, name)
+		return pml.Capabilities{}, false, noneCommon(capabilities, lists, name)
 	}
 	return chosen, least == 0, nil
 }
 
-func noneCommon(capabilities []Capability, lists [][]pml.Offer, name func(rank uint32) framework.Proc) error {
+func noneCommon(capabilities []Capability, lists [][]pml.Capabilities, name func(rank uint32) framework.Proc) error {
 	var sides []string // Different offers, in the order of the ranks.
 	members := map[string]Capability{}
 	for i, list := range lists {

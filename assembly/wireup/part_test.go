@@ -19,13 +19,13 @@ import (
 func name(rank uint32) framework.Proc { return framework.Proc{Namespace: "job", Rank: rank} }
 
 // chooseFromLists is the choice among the lists of all members.
-func chooseFromLists(lists [][]pml.Offer) (best pml.Offer, isFirst, ok bool) {
+func chooseFromLists(lists [][]pml.Capabilities) (best pml.Capabilities, isFirst, ok bool) {
 	bestSum := -1
 candidates:
 	for _, candidate := range lists[0] {
 		sum := 0
 		for _, list := range lists {
-			at := slices.IndexFunc(list, func(o pml.Offer) bool { return Same(o, candidate) })
+			at := slices.IndexFunc(list, func(o pml.Capabilities) bool { return Same(o, candidate) })
 			if at < 0 {
 				continue candidates
 			}
@@ -43,8 +43,8 @@ candidates:
 }
 
 // drawPayload draws the payload of a member. Cards, capabilities and ids are often those of others.
-func drawPayload(t *rapid.T, rank, size int) (Payload, []pml.Offer) {
-	all := []pml.Offer{{PML: "ob1", Version: 1}, {PML: "cm", Version: 1, Detail: "ofi"}, {PML: "cm", Version: 2, Detail: "ofi"}, {PML: "xx", Version: 1}}
+func drawPayload(t *rapid.T, rank, size int) (Payload, []pml.Capabilities) {
+	all := []pml.Capabilities{{PML: "ob1", Version: 1}, {PML: "cm", Version: 1, Detail: "ofi"}, {PML: "cm", Version: 2, Detail: "ofi"}, {PML: "xx", Version: 1}}
 	offers := rapid.Permutation(all).Draw(t, "offers")[:rapid.IntRange(2, 4).Draw(t, "number")]
 	capabilities, err := EncodeCapabilities(offers)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestPartMerge_AnyTree_DecidesAsTheLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 10).Draw(t, "members")
 		var payloads []Payload
-		var lists [][]pml.Offer
+		var lists [][]pml.Capabilities
 		var ids [][]byte
 		var parts []Part
 		for rank := range size {
@@ -200,11 +200,11 @@ func TestPartDecide_TwoMembersWithOneNonce_Fails(t *testing.T) {
 func TestPartDecide_NoCommonPML_NamesBothSides(t *testing.T) {
 	var part Part
 	for rank := range 12 {
-		offer := pml.Offer{PML: "ob1", Version: 1, Priority: rank % 2}
+		offer := pml.Capabilities{PML: "ob1", Version: 1, Priority: rank % 2}
 		if rank >= 6 {
-			offer = pml.Offer{PML: "cm", Version: 1, Detail: "ofi"}
+			offer = pml.Capabilities{PML: "cm", Version: 1, Detail: "ofi"}
 		}
-		capabilities, err := EncodeCapabilities([]pml.Offer{offer})
+		capabilities, err := EncodeCapabilities([]pml.Capabilities{offer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestNewPart_LongCard_ReturnsErrUnsupported(t *testing.T) {
 }
 
 func somePayload(t testing.TB) Payload {
-	capabilities, err := EncodeCapabilities([]pml.Offer{{PML: "ob1", Version: 1, Priority: 20}})
+	capabilities, err := EncodeCapabilities([]pml.Capabilities{{PML: "ob1", Version: 1, Priority: 20}})
 	if err != nil {
 		t.Fatal(err)
 	}

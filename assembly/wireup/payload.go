@@ -120,7 +120,7 @@ type capability struct {
 
 // EncodeCapabilities encodes the capabilities of a process's PMLs, by preference. Bytes that another process
 // refuses are an error.
-func EncodeCapabilities(offers []pml.Offer) ([]byte, error) {
+func EncodeCapabilities(offers []pml.Capabilities) ([]byte, error) {
 	var list []capability
 	for _, o := range offers {
 		list = append(list, capability{PML: o.PML, Version: o.Version, Priority: int32(o.Priority), Detail: o.Detail})
@@ -136,7 +136,7 @@ func EncodeCapabilities(offers []pml.Offer) ([]byte, error) {
 }
 
 // DecodeCapabilities is the reverse of EncodeCapabilities.
-func DecodeCapabilities(b []byte) ([]pml.Offer, error) {
+func DecodeCapabilities(b []byte) ([]pml.Capabilities, error) {
 	var list []capability
 	if err := codec().Unmarshal(b, &list); err != nil {
 		return nil, err
@@ -144,12 +144,12 @@ func DecodeCapabilities(b []byte) ([]pml.Offer, error) {
 	if len(list) == 0 || len(list) > maxModules {
 		return nil, fmt.Errorf("%d offers, want 1 to %d", len(list), maxModules)
 	}
-	out := make([]pml.Offer, len(list))
+	out := make([]pml.Capabilities, len(list))
 	for i, c := range list {
 		if len(c.PML) == 0 || len(c.PML) > maxText || len(c.Detail) > maxText {
 			return nil, errors.New("an offer's text is empty or too long")
 		}
-		out[i] = pml.Offer{PML: c.PML, Version: c.Version, Priority: int(c.Priority), Detail: c.Detail}
+		out[i] = pml.Capabilities{PML: c.PML, Version: c.Version, Priority: int(c.Priority), Detail: c.Detail}
 	}
 	return out, nil
 }

@@ -27,7 +27,7 @@ func TestPayload_Encoded_ComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	offers, err := DecodeCapabilities(p.Capabilities)
-	if err != nil || len(offers) != 1 || offers[0] != (pml.Offer{PML: "ob1", Version: 1, Priority: 20}) {
+	if err != nil || len(offers) != 1 || offers[0] != (pml.Capabilities{PML: "ob1", Version: 1, Priority: 20}) {
 		t.Errorf("%+v, %v", offers, err)
 	}
 	card, err := DecodeCard(p.Card)

@@ -16,7 +16,7 @@ import (
 
 // Decision is the decision about a communicator, which is equal in all members.
 type Decision struct {
-	Offer   pml.Offer // Its priority is 0.
+	Offer   pml.Capabilities // Its priority is 0.
 	IsFirst bool      // Offer is the first one of each member.
 	IDs     cid.Decision
 	Pairs   []Pair
@@ -251,7 +251,7 @@ func (t *Table) decode(b []byte) error {
 		return err
 	}
 	t.capabilities = d.Capabilities
-	t.decision = Decision{Offer: pml.Offer{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
+	t.decision = Decision{Offer: pml.Capabilities{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
 		IDs: cid.Decision{Policy: cid.Policy(d.Policy), Common: cid.Local(d.Common)}, Pairs: d.Pairs}
 	if p := t.decision.IDs.Policy; p < cid.PolicyAgree || p > cid.PolicyLazy || p == cid.PolicyAgree && !t.decision.IDs.Common.Valid() {
 		return fmt.Errorf("a table with policy %v and id %v", p, t.decision.IDs.Common)

@@ -93,13 +93,13 @@ type Module struct {
 	openFailure string
 }
 
-// Offer implements pml.Module.
-func (m *Module) Offer() pml.Offer {
+// Capabilities implements pml.Module.
+func (m *Module) Capabilities() pml.Capabilities {
 	detail := fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())
 	if m.hasMessageLimit {
 		detail += ", in parts" // Both sides of a pair must interpret RTS messages, or neither.
 	}
-	return pml.Offer{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority, Detail: detail}
+	return pml.Capabilities{PML: "cm", Version: WireVersion, Priority: component{}.Info().Priority, Detail: detail}
 }
 
 // Addresses implements pml.Module.

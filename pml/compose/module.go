@@ -59,9 +59,9 @@ func New(env pml.Env, network, node pml.Module, by string) *Module {
 // Unwrap lets framework.As find the optional interfaces of the node's PML.
 func (m *Module) Unwrap() any { return m.node }
 
-// Offer implements pml.Module.
-func (m *Module) Offer() pml.Offer {
-	o, node := m.network.Offer(), m.node.Offer()
+// Capabilities implements pml.Module.
+func (m *Module) Capabilities() pml.Capabilities {
+	o, node := m.network.Capabilities(), m.node.Capabilities()
 	o.Detail += fmt.Sprintf("; %s %d on the node", node.PML, node.Version)
 	return o
 }
@@ -245,7 +245,7 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	watchable, ok := framework.As[pml.Watchable](node)
 	if !ok {
 		err = fmt.Errorf("%w: pml %s cannot serve the processes of a node beside a network: it does not report arrivals",
-			framework.ErrUnsupported, m.node.Offer().PML)
+			framework.ErrUnsupported, m.node.Capabilities().PML)
 	}
 	spec.Elsewhere = s.notInNetwork
 	var network pml.Comm
@@ -264,13 +264,13 @@ func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, 
 	table := m.node.CIDs()
 	local, err := table.Reserve()
 	if err != nil {
-		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Offer().PML, err)
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Capabilities().PML, err)
 	}
 	spec.Local, spec.Agreed, spec.Indices, spec.Elsewhere = local, false, nil, elsewhere
 	c, err := m.node.AddComm(spec)
 	if err != nil {
 		table.Close(local)
-		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Offer().PML, err)
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Capabilities().PML, err)
 	}
 	return c, nil
 }

@@ -68,9 +68,9 @@ type Module struct {
 	suspects       suspicion
 }
 
-// Offer implements pml.Module.
-func (m *Module) Offer() pml.Offer {
-	return pml.Offer{PML: name, Version: WireVersion, Priority: component{}.Info().Priority}
+// Capabilities implements pml.Module.
+func (m *Module) Capabilities() pml.Capabilities {
+	return pml.Capabilities{PML: name, Version: WireVersion, Priority: component{}.Info().Priority}
 }
 
 // Addresses implements pml.Module. It returns ob1's own entry with the credit for each peer,

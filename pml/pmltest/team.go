@@ -34,7 +34,7 @@ type goroutineRank struct {
 	table *cid.Table
 }
 
-func (m goroutineRank) Offer() pml.Offer                                  { return pml.Offer{PML: "threads"} }
+func (m goroutineRank) Capabilities() pml.Capabilities                                  { return pml.Capabilities{PML: "threads"} }
 func (m goroutineRank) Addresses() []framework.Address                    { return nil }
 func (m goroutineRank) CIDs() *cid.Table                                  { return m.table }
 func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }

@@ -47,7 +47,7 @@ type members struct {
 }
 
 func newMembers(ppn int) (*members, error) {
-	capabilities, err := wireup.EncodeCapabilities([]pml.Offer{{PML: "ob1", Version: 5, Priority: 20}})
+	capabilities, err := wireup.EncodeCapabilities([]pml.Capabilities{{PML: "ob1", Version: 5, Priority: 20}})
 	table := cid.NewTable(cid.IndexBits)
 	one := table.WithholdCandidates(cid.PolicyAgree, 2, 8)
 	defer table.Release(one)
