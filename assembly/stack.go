@@ -33,7 +33,7 @@ type Stack struct {
 	hooks      pml.Hooks
 	// The next four fields are those of pml.Env.
 	cards         pml.Cards
-	disconnect        func(framework.Incarnation, error)
+	disconnect    func(framework.Incarnation, error)
 	droppablePeer func(framework.Incarnation)
 	lateRoutes    bool
 	fabric        bool // That of mtl.Env.

@@ -269,7 +269,7 @@ type nobody struct{}
 func (nobody) Accept(framework.Incarnation) btl.Inbound { return nil }
 func (nobody) Limits(framework.Incarnation, int, int)   {}
 func (nobody) PathDown(framework.Incarnation, error)    {}
-func (nobody) PeerEnded(framework.Incarnation, error)    {}
+func (nobody) PeerEnded(framework.Incarnation, error)   {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }

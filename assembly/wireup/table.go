@@ -17,7 +17,7 @@ import (
 // Decision is the decision about a communicator, which is equal in all members.
 type Decision struct {
 	Offer   pml.Capabilities // Its priority is 0.
-	IsFirst bool      // Offer is the first one of each member.
+	IsFirst bool             // Offer is the first one of each member.
 	IDs     cid.Decision
 	Pairs   []Pair
 }

@@ -54,8 +54,8 @@ type receivedFrame struct {
 
 // loss is the end of a path or of a peer.
 type loss struct {
-	peer       framework.Incarnation
-	err        error
+	peer         framework.Incarnation
+	err          error
 	hasPeerEnded bool
 }
 

@@ -41,8 +41,8 @@ type process struct {
 	alone       bool     // It has no cards.
 }
 
-func (p *process) Accept(framework.Incarnation) btl.Inbound    { return p }
-func (p *process) PathDown(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
+func (p *process) Accept(framework.Incarnation) btl.Inbound     { return p }
+func (p *process) PathDown(_ framework.Incarnation, err error)  { p.lost = append(p.lost, err) }
 func (p *process) PeerEnded(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
 func (p *process) Limits(_ framework.Incarnation, eager, frame int) {
 	p.told = append(p.told, [2]int{eager, frame})

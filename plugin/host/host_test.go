@@ -94,7 +94,7 @@ func (u *upcalls) PathDown(_ framework.Incarnation, e error) {
 	u.mu.Unlock()
 }
 func (u *upcalls) PeerEnded(p framework.Incarnation, e error) { u.PathDown(p, e) }
-func (u *upcalls) Frame([]byte) error                        { u.got++; return nil }
+func (u *upcalls) Frame([]byte) error                         { u.got++; return nil }
 
 // open opens a plugin with its log on w.
 func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {

@@ -34,13 +34,13 @@ type goroutineRank struct {
 	table *cid.Table
 }
 
-func (m goroutineRank) Capabilities() pml.Capabilities                                  { return pml.Capabilities{PML: "threads"} }
+func (m goroutineRank) Capabilities() pml.Capabilities                    { return pml.Capabilities{PML: "threads"} }
 func (m goroutineRank) Addresses() []framework.Address                    { return nil }
 func (m goroutineRank) CIDs() *cid.Table                                  { return m.table }
 func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }
 func (m goroutineRank) Learn(framework.Incarnation, framework.Card) error { return nil }
 func (m goroutineRank) PeerFailed(framework.Incarnation, string)          {}
-func (m goroutineRank) PeerEnded(framework.Incarnation, error)             {}
+func (m goroutineRank) PeerEnded(framework.Incarnation, error)            {}
 func (m goroutineRank) Refuse(cid.Span, int)                              {}
 func (m goroutineRank) Inquire(framework.ProcID)                          {}
 func (m goroutineRank) Route(framework.Incarnation) pml.Route             { return m.team.Route() }

@@ -15,25 +15,25 @@ import (
 
 // Operations of requests to a process.
 const (
-	opPut       = "put"
-	opGet       = "get"
-	opFence     = "fence"
-	opConstruct = "construct"
-	opClose     = "close"
-	opPublish   = "publish"
-	opUnpublish = "unpublish"
-	opLookup    = "lookup"
-	opPsets     = "psets"
-	opPset      = "pset"
-	opBegin     = "begin"
-	opEnd       = "end"
-	opDisconnect    = "give up"
-	opBroke     = "broke"
-	opNote      = "note"
-	opRevoke    = "revoke"
-	opOnEvent   = "on event"
-	opCancel    = "cancel" // Cancels the call with that ID.
-	opExit      = "exit"
+	opPut        = "put"
+	opGet        = "get"
+	opFence      = "fence"
+	opConstruct  = "construct"
+	opClose      = "close"
+	opPublish    = "publish"
+	opUnpublish  = "unpublish"
+	opLookup     = "lookup"
+	opPsets      = "psets"
+	opPset       = "pset"
+	opBegin      = "begin"
+	opEnd        = "end"
+	opDisconnect = "give up"
+	opBroke      = "broke"
+	opNote       = "note"
+	opRevoke     = "revoke"
+	opOnEvent    = "on event"
+	opCancel     = "cancel" // Cancels the call with that ID.
+	opExit       = "exit"
 )
 
 // request is a request of the test to a process.
