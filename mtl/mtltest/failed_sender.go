@@ -2,6 +2,7 @@ package mtltest
 
 import (
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -137,8 +138,12 @@ func (w *world) failedSenderReconnecting() {
 	tag := func(i int) int32 { return int32(10 + i) }
 	source := func(i int) *node { return []*node{b, nil}[i/len(lengths)%2] }
 	claimed := make([]*operation, 2*len(lengths))
-	for i := range 2 * len(claimed) { // The second half is unclaimed.
-		b.send(a, envelope{cid: 4, tag: tag(i)}, sent(i))
+	// A network on the node may read a message from its buffer after b has closed. A real process that fails takes its memory along.
+	buffers := make([][]byte, 2*len(claimed))
+	defer runtime.KeepAlive(buffers)
+	for i := range buffers { // The second half is unclaimed.
+		buffers[i] = sent(i)
+		b.send(a, envelope{cid: 4, tag: tag(i)}, buffers[i])
 		if i < len(claimed) {
 			claimed[i] = a.claim(source(i), envelope{cid: 4, tag: tag(i)})
 		} else {

@@ -277,7 +277,7 @@ func (n *node) receive(from *node, m envelope, buf []byte) *operation {
 	return o
 }
 
-// startReceive uses RecvLook for every second receive if the module implements mtl.Looker.
+// startReceive uses RecvAndPoll for every second receive if the module implements mtl.ImmediateReceiver.
 func (n *node) startReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	looker, ok := framework.As[mtl.ImmediateReceiver](n.module)
 	if n.receiveCount++; !ok || n.receiveCount%2 == 0 {
