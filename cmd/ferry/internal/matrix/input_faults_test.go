@@ -82,7 +82,7 @@ func TestMatrix_LibraryHangsOrCrashes_CostsItsProviderOnly(t *testing.T) {
 			c := start(t, []string{"FERRY_MTL_OFI_LIBRARY=" + lib, "FERRY_MTL_OFI_SELFTEST_TIMEOUT=3s", "FABRIC_FAULT=" + f.fault},
 				"matrix", "--components", "ob1+shm,"+broken+","+sound, "--cases", "^(btl|mtl)test/Caps", "--json", "$JSON")
 			r := c.wait(f.exit)
-			if says := c.stderr.String(); f.open == report.Timeout && !strings.Contains(says, "asking transports and providers what they offer") {
+			if says := c.stderr.String(); f.open == report.Timeout && !strings.Contains(says, "surveying transports and providers") {
 				t.Errorf("it does not show that it lives: %s", says)
 			}
 			expect(t, r, broken, report.OpenCase, f.open, f.says)
