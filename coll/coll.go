@@ -94,7 +94,7 @@ func (s Shape) Node(rank int) int {
 	return s.Nodes.Node(rank)
 }
 
-// Mates returns the ranks on a node in ascending order.
+// NodeMates returns the ranks on a node in ascending order.
 func (s Shape) NodeMates(node int) []int { return s.ByNode().Ranks(node) }
 
 // Offer has the algorithms of a component for communicators of one shape. It is immutable.
@@ -108,7 +108,7 @@ type Offer struct {
 	Open func(Env) (Instance, error)
 }
 
-// Terms returns a checksum of the properties that must be equal in all members. Members with
+// Checksum returns a checksum of the properties that must be equal in all members. Members with
 // different parameters have different checksums.
 func (o *Offer) Checksum() uint32 {
 	h := fnv.New32a()
@@ -122,7 +122,7 @@ func (o *Offer) Checksum() uint32 {
 // Algorithm is one algorithm for one operation.
 type Algorithm struct {
 	Op Operation
-	// The name is that of the literature, such as "ring" or "binomial".
+	// Name is that of the literature, such as "ring" or "binomial".
 	Name string
 	// The algorithm serves From <= Args.Size < Below. A Below of 0 is no limit. With a From of
 	// Never, only coll.force selects it.
@@ -172,8 +172,8 @@ const Operations = int(operationCount)
 // Operations among neighbors. A Neighborhood has their algorithms. Blocks are in the order of its
 // Destinations and Sources. Members need not pass equal sizes.
 const (
-	NeighborAllgather  = operationCount + iota // In has Own bytes, for each destination. Out has Size bytes of each source.
-	NeighborAllgatherv                         // In has Own bytes, and Out follows Vectors. Size is 0.
+	NeighborAllgather  = operationCount + iota // In has OwnSize bytes, for each destination. Out has Size bytes of each source.
+	NeighborAllgatherv                         // In has OwnSize bytes, and Out follows Vectors. Size is 0.
 	NeighborAlltoall                           // In has Size bytes for each destination, and Out as many of each source.
 	NeighborAlltoallv                          // In and Out follow Vectors. Size is 0.
 )
@@ -192,16 +192,16 @@ type Args struct {
 	// Size is the size of a block in bytes, by which algorithms are selected. It is equal in all
 	// members. It is therefore 0 for operations whose members do not know each other's lengths.
 	Size int
-	// Own is the size of this member's block where blocks differ, and Size otherwise.
+	// OwnSize is the size of this member's block where blocks differ, and Size otherwise.
 	OwnSize int
 	// IsInPlace means that In is Out, with the contents that the standard specifies.
 	IsInPlace bool
-	// Elem is the size of an element of a reduction, 0 for a type without bytes, whose sizes are
-	// all 0. Unless a reduction is Ordered, it may combine operands in any order of ranks. An
-	// Ordered one computes ((0 op 1) op 2) ... up to associativity.
+	// ElemSize is the size of an element of a reduction, 0 for a type without bytes, whose sizes are
+	// all 0. Unless IsOrdered is set, a reduction may combine operands in any order of ranks. An
+	// ordered one computes ((0 op 1) op 2) ... up to associativity.
 	ElemSize  int
 	IsOrdered bool
-	// Quick is Reducer.Quick, which may differ between members.
+	// IsQuick is Reducer.IsQuick, which may differ between members.
 	IsQuick bool
 	// Vectors has the positions of blocks whose sizes differ. Nil means consecutive blocks of Size
 	// bytes.
@@ -243,7 +243,7 @@ type Reducer struct {
 	Apply func(inout, in []byte)
 	// Name is that of a predefined operation, such as "sum", and empty for a user's operation.
 	Name string
-	// Quick is set for predefined operations. A small one may run with the engine's lock held, also
+	// IsQuick is set for predefined operations. A small one may run with the engine's lock held, also
 	// in a step of kind Own. User functions never do.
 	IsQuick bool
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Peers is a communicator for Inline. Its messages match those of the same operation only. The
-// first error ends the operation.
+// Peers is a communicator for Inline. Its messages match those of the same operation only. Errors
+// are those of package mpi, and the first one ends the operation.
 type Peers interface {
 	// Send starts a send. If done is true, the send is complete and the caller owns buf again.
 	Send(buf []byte, to int) (done bool, err error)
@@ -110,7 +110,7 @@ func (s *Schedule) finishStep(ctx context.Context, p Peers, i int) error {
 	return s.Steps[i].CheckLength(n, err)
 }
 
-// Whole returns the error of a step whose message of n bytes ended with err. A received message
+// CheckLength returns the error of a step whose message of n bytes ended with err. A received message
 // must have the length of the step. A longer one has failed already.
 func (s *Step) CheckLength(n int, err error) error {
 	if err == nil && s.Kind == Recv && n != s.N {

@@ -19,7 +19,7 @@ type Node interface {
 	// NewArea allocates zeroed memory of size bytes that the others may open. It fails if the node
 	// has too little memory.
 	NewArea(size int) (*btl.Area, error)
-	// OpenArea opens the memory of a member by its number, which comes from that peer.
+	// OpenArea opens the memory of a member by its number, which is untrusted input of that peer.
 	OpenArea(rank int, number uint32, size int) (*btl.Area, error)
 	// Bell returns the bell of a member, which is awake or wakes when it is rung. The caller calls
 	// release after the last use.
@@ -43,27 +43,27 @@ type Instance interface {
 	// Join receives the cards of all members on this one's node, in the order of their ranks
 	// (Shape.ProcsAsNodes, ByNode, Ranks). They are untrusted input.
 	Join(cards [][]byte) error
-	// Agreed reports that all members have joined. Operations follow.
+	// Activate is called when all members have joined. Operations follow.
 	Activate()
 	// Memory returns the memory of slot Shared of schedules.
 	Memory() []byte
-	// Try polls a step of kind Own and reports whether it is complete. It does not block. An
+	// PollStep polls a step of kind Own and reports whether it is complete. It does not block. An
 	// instance that changes state for which others may wait rings their bells, without a barrier
 	// (progress.Lagging). An error ends the operation and breaks the communicator's collectives.
 	// Calls are serialized. The engine's lock is held unless no other goroutine can call the
 	// instance.
 	PollStep(s *Step, c *Call) (done bool, err error)
 	// Close releases all resources. No operation of this member is pending, but those of others may
-	// be. It may follow Open without a Join, and Join without Agreed.
+	// be. It may follow Open without a Join, and Join without Activate.
 	Close()
 }
 
 // Call is a call of an operation with its memory.
 type Call struct {
-	// Turn is the sequence number of the call among the communicator's collectives, equal in all
+	// Sequence is the number of the call among the communicator's collectives, equal in all
 	// members. Several calls may be pending.
 	Sequence uint32
-	// Asleep reports that the waiter of the step sleeps or is about to. The step is not polled
+	// IsWaiterAsleep is set if the waiter of the step sleeps or is about to. The step is not polled
 	// again soon unless its bell rings.
 	IsWaiterAsleep bool
 	Buffers
@@ -74,7 +74,7 @@ type Call struct {
 type Worker interface {
 	// Work executes a step of kind Work. It may take long and call user functions, which may panic.
 	// It does not wait for other members. The engine's lock is held only if the step touches few
-	// bytes and the reduction is Quick. Steps of other calls may be polled at the same time.
+	// bytes and Reducer.IsQuick is set. Steps of other calls may be polled at the same time.
 	Work(s *Step, c *Call)
 }
 
@@ -87,17 +87,17 @@ type Withdrawer interface {
 	Withdraw(c *Call) bool
 }
 
-// Giver is an optional ability of an Instance whose steps of kind Own, with the copies and
+// Notifier is an optional ability of an Instance whose steps of kind Own, with the copies and
 // combinations between them, may all be polled in Start and Wait of a persistent operation.
 type Notifier interface {
-	// Gives reports whether other members may wait for a step of kind Own. The steps after the last
+	// IsAwaitedByPeers reports whether other members may wait for a step of kind Own. The steps after the last
 	// such step may remain pending until the next operation.
 	IsAwaitedByPeers(s *Step) bool
 }
 
-// Awaiter is an optional ability of an Instance.
+// BlockReporter is an optional ability of an Instance.
 type BlockReporter interface {
-	// Awaits returns the rank for which a pending step waits, for diagnostics. The engine's lock is
+	// AwaitedRank returns the rank for which a pending step waits, for diagnostics. The engine's lock is
 	// held.
 	AwaitedRank(s *Step) int
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // A Placement maps the ranks of a communicator to nodes or processes. Nodes are numbered from 0 in
-// the order of their lowest ranks. Its memory grows with the irregularities, because nodes with
-// equal numbers of consecutive ranks form one run. Equal placements have equal runs. A Placement is
-// immutable, and nil is empty.
+// the order of their lowest ranks. Its memory grows with the irregularities. Nodes with equal numbers
+// of consecutive ranks form one run, and so does each round of ranks that are placed node by node.
+// Equal placements have equal runs. A Placement is immutable, and nil is empty.
 type Placement []PlacementRun
 
 // A PlacementRun is a range of ranks. Width of them are on one node, the next ones on the node with
@@ -66,11 +66,10 @@ func OnOneNode(size int) Placement {
 }
 
 // placementBuilder appends ranks in ascending order.
-// Latest ranks, which are not in runs yet.
 type placementBuilder struct {
 	runs   Placement
 	latest PlacementRun // Last ranks, which are not in runs yet.
-	// Whether all ranks of run are on one node, so that its width may still grow.
+	// Whether all ranks of latest are on one node, so that its width may still grow.
 	isOpen bool
 }
 

@@ -19,7 +19,7 @@ func (r *Run) Begin(s *Schedule) {
 	clear(r.isComplete)
 }
 
-// Skip marks the first n steps as complete. Call it right after Begin.
+// CompleteFirst marks the first n steps as complete. Call it right after Begin.
 func (r *Run) CompleteFirst(n int) {
 	r.nextStep, r.firstIncomplete = n, n
 	for i := range n {
@@ -27,7 +27,7 @@ func (r *Run) CompleteFirst(n int) {
 	}
 }
 
-// Next returns the next step to start. ok is false if none may start before others complete.
+// NextStep returns the next step to start. ok is false if none may start before others complete.
 func (r *Run) NextStep() (i int, ok bool) {
 	if r.nextStep == len(r.steps) || int(r.steps[r.nextStep].After) > r.firstIncomplete {
 		return 0, false
@@ -36,7 +36,7 @@ func (r *Run) NextStep() (i int, ok bool) {
 	return r.nextStep - 1, true
 }
 
-// Done records the completion of a started step.
+// Complete records the completion of a started step.
 func (r *Run) Complete(i int) {
 	r.isComplete[i] = true
 	for r.firstIncomplete < r.nextStep && r.isComplete[r.firstIncomplete] {
@@ -44,5 +44,5 @@ func (r *Run) Complete(i int) {
 	}
 }
 
-// Over reports whether all steps are complete.
+// IsComplete reports whether all steps are complete.
 func (r *Run) IsComplete() bool { return r.firstIncomplete == len(r.steps) }

@@ -17,7 +17,7 @@ type Schedule struct {
 	Temp int
 
 	startAfter int
-	// Memory of Scratch.
+	// Memory for the results of Scratch.
 	scratch []int
 	// Pending steps of Inline.
 	pending []int32
@@ -31,7 +31,7 @@ const (
 	Recv                // Receive exactly N bytes into Buf from Peer.
 	Copy                // Buf = From.
 	Combine             // Buf = From op Buf. From has the operand of the lower ranks.
-	Own                 // The instance polls the step (Instance.Try), which defines Do, Peer, N, Buf and From.
+	Own                 // The instance polls the step (Instance.PollStep), which defines Do, Peer, N, Buf and From.
 	Work                // The instance executes the step (Worker.Work), which defines the fields as for Own. N is the number of bytes that it touches.
 )
 
@@ -74,7 +74,7 @@ func (s *Schedule) Reset() {
 	s.Steps, s.Temp, s.startAfter, s.scratch = s.Steps[:0], 0, 0, s.scratch[:0]
 }
 
-// Numbers returns n zeroed numbers for the plan, in memory of the schedule. It saves an allocation
+// Scratch returns n zeroed numbers for the plan, in memory of the schedule. It saves an allocation
 // at each call with other arguments.
 func (s *Schedule) Scratch(n int) []int {
 	at := len(s.scratch)

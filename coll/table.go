@@ -17,7 +17,7 @@ type Choice struct {
 	Algorithm *Algorithm
 }
 
-// Offered is the offer of one component.
+// ComponentOffer is the offer of one component.
 type ComponentOffer struct {
 	Component string
 	*Offer

@@ -171,7 +171,7 @@ func (x *Instance) Join(cards [][]byte) error {
 	return nil
 }
 
-// Agreed implements coll.Instance.
+// Activate implements coll.Instance.
 func (x *Instance) Activate() {
 	if x.segment != nil {
 		x.segment.Hide()

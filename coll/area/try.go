@@ -23,7 +23,7 @@ const (
 	flagEnd = 1 << 7 // The step ends the operation.
 )
 
-// Try implements coll.Instance. A post costs one store without a fence and a load of each bell. A poll costs
+// PollStep implements coll.Instance. A post costs one store without a fence and a load of each bell. A poll costs
 // one load.
 func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 	do := s.Do &^ flagEnd
@@ -32,7 +32,7 @@ func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 		if do == actBegin {
 			total = s.N
 		}
-		if n := len(x.operations); n == 0 || int32(c.Sequence-x.operations[n-1].sequence) > 0 { // Not a repeated try.
+		if n := len(x.operations); n == 0 || int32(c.Sequence-x.operations[n-1].sequence) > 0 { // The step is not polled again.
 			x.operations = append(x.operations, operation{c.Sequence, uint32(s.Peer), uint64(total)})
 		}
 	}
@@ -86,7 +86,7 @@ func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 	return true, nil
 }
 
-// Gives implements coll.Giver. Other members wait for posts, and for phases without data.
+// IsAwaitedByPeers implements coll.Notifier. Other members wait for posts, and for phases without data.
 func (x *Instance) IsAwaitedByPeers(s *coll.Step) bool {
 	switch s.Do &^ flagEnd {
 	case actAwait, actFetch, actFold:
@@ -95,7 +95,7 @@ func (x *Instance) IsAwaitedByPeers(s *coll.Step) bool {
 	return true
 }
 
-// Awaits implements coll.Awaiter.
+// AwaitedRank implements coll.BlockReporter.
 func (x *Instance) AwaitedRank(s *coll.Step) int {
 	switch s.Do &^ flagEnd {
 	case actFetch, actFold:

@@ -67,7 +67,7 @@ type partial struct {
 	s        *coll.Schedule
 	n        int
 	position coll.Ref
-	// Whether the memory at at may be overwritten.
+	// Whether the memory at position may be overwritten.
 	isWritable bool
 	// Free memory for another sum. The zero Ref, which is In, means none.
 	spare coll.Ref
@@ -235,7 +235,7 @@ func reduceScatter(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	for k := 1; k < m.Size; k++ {
 		to, from := m.Plus(k), m.Plus(-k)
 		block, n := a.SendBlock(to)
-		first := from == m.Size-1 // The first of the higher ranks.
+		first := from == m.Size-1 // The first of the higher ranks to be received.
 		if first {
 			high = s.NewTemp(size)
 		}

@@ -104,7 +104,7 @@ func (c heapComponent) Query(_ any, shape coll.Shape) *coll.Offer {
 	}
 }
 
-// Left returns the number of opened instances, and of those that are not closed.
+// OpenInstances returns the number of opened instances, and of those that are not closed.
 func (h *Heap) OpenInstances() (opened, left int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -61,7 +61,7 @@ func (t *Team) open(node *heap.Node) error {
 		r.instance.Activate()
 	}
 	if n := node.Len(); n != 0 {
-		return fmt.Errorf("%d segments or values are still registered after Agreed", n)
+		return fmt.Errorf("%d segments or values are still registered after Activate", n)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ type Rank struct {
 	// Guarded by the engine's lock.
 	waits []*wait
 	// Number of polls of pending steps. Guarded by the engine's lock.
-	tries int
+	polls int
 }
 
 // wait is a pending step.
@@ -132,7 +132,7 @@ type wait struct {
 	err  error
 }
 
-// Carry executes a schedule with the memory and the reduction of a call.
+// Execute executes a schedule with the memory and the reduction of a call.
 func (r *Rank) Execute(ctx context.Context, s *coll.Schedule, b coll.Buffers, reducer coll.Reducer) error {
 	r.sequence++
 	if len(r.call.Temp) < s.Temp {
@@ -146,11 +146,11 @@ func (r *Rank) Execute(ctx context.Context, s *coll.Schedule, b coll.Buffers, re
 // IsParked reports whether a wait of the rank is parked.
 func (r *Rank) IsParked() bool { return r.word.HasParked() && !r.word.Polled() }
 
-// Tries returns the number of polls of pending steps.
+// PollCount returns the number of polls of pending steps.
 func (r *Rank) PollCount() int {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	return r.tries
+	return r.polls
 }
 
 // Poll implements progress.Source.
@@ -158,7 +158,7 @@ func (r *Rank) Poll() (n int) {
 	for i := 0; i < len(r.waits); {
 		w := r.waits[i]
 		w.call.IsWaiterAsleep = r.engine.Bell().Armed()
-		r.tries++
+		r.polls++
 		done, err := r.instance.PollStep(w.step, w.call)
 		if !done && err == nil {
 			i++

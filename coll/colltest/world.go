@@ -71,7 +71,7 @@ func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) er
 	return errs
 }
 
-// Left returns an error for pending operations and unreceived messages.
+// CheckIdle returns an error for pending operations and unreceived messages.
 func (w *World) CheckIdle() error {
 	for r, p := range w.peers {
 		if n := len(p.pending); n != 0 {

@@ -104,7 +104,7 @@ func (x *Instance) Join(cards [][]byte) error {
 	return nil
 }
 
-// Agreed implements coll.Instance.
+// Activate implements coll.Instance.
 func (x *Instance) Activate() { x.endSharing() }
 
 func (x *Instance) endSharing() {

@@ -32,7 +32,7 @@ const (
 	leaves = 1 << 7 // Flag of the last step.
 )
 
-// Try implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
+// PollStep implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
 // rarely more. A poll costs a load.
 func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 	if n := len(x.queue); n == 0 || int32(c.Sequence-x.queue[n-1].sequence) > 0 { // The step may be polled again.
@@ -122,10 +122,10 @@ func (x *Instance) isComplete(c *coll.Call) bool {
 	if x.knownPhase == x.phase {
 		return true
 	}
-	for seat := range x.team.ranks {
-		l := &x.team.posts[slotOf(seat, x.phase)]
+	for localRank := range x.team.ranks {
+		l := &x.team.posts[slotOf(localRank, x.phase)]
 		for !hasReached(atomic.LoadUint32(&l.phase), x.phase) {
-			if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, seat) {
+			if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, localRank) {
 				return false
 			}
 		}
@@ -247,39 +247,39 @@ func (x *Instance) allPosted(c *coll.Call) (bool, error) {
 
 // hasPosted reports whether a rank has published ready bytes in a phase. It returns an error if that
 // is for another operation.
-func (x *Instance) hasPosted(seat int, round uint32, ready uint64, c *coll.Call) (bool, error) {
-	l := &x.team.posts[slotOf(seat, round)]
+func (x *Instance) hasPosted(localRank int, phase uint32, ready uint64, c *coll.Call) (bool, error) {
+	l := &x.team.posts[slotOf(localRank, phase)]
 	for {
-		if now := atomic.LoadUint32(&l.phase); hasReached(now, round) {
+		if now := atomic.LoadUint32(&l.phase); hasReached(now, phase) {
 			o := &x.queue[0]
-			if now != round || l.code != o.code || l.totalBytes != o.total {
-				return false, x.failDifferent(seat, l)
+			if now != phase || l.code != o.code || l.totalBytes != o.total {
+				return false, x.failDifferent(localRank, l)
 			}
 			if atomic.LoadUint64(&l.readyBytes) >= ready {
 				return true, nil
 			}
 		}
-		if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, seat) {
+		if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, localRank) {
 			return false, nil
 		}
 	}
 }
 
-func (x *Instance) failDifferent(seat int, l *post) error {
+func (x *Instance) failDifferent(localRank int, l *post) error {
 	o := &x.queue[0]
-	return x.team.fail(differError(x.team.ranks[x.localRank], &post{code: o.code, totalBytes: o.total}, x.team.ranks[seat], l))
+	return x.team.fail(differError(x.team.ranks[x.localRank], &post{code: o.code, totalBytes: o.total}, x.team.ranks[localRank], l))
 }
 
-// Awaits implements coll.Awaiter.
+// AwaitedRank implements coll.BlockReporter.
 func (x *Instance) AwaitedRank(s *coll.Step) int {
 	t := x.team
 	if s.Do&actions == awaitPost {
 		return t.ranks[s.Peer]
 	}
-	for seat := range t.ranks {
-		at := slotOf(seat, x.phase)
-		if seat != x.localRank && !hasReached(atomic.LoadUint32(&t.posts[at].phase), x.phase) {
-			return t.ranks[seat]
+	for localRank := range t.ranks {
+		at := slotOf(localRank, x.phase)
+		if localRank != x.localRank && !hasReached(atomic.LoadUint32(&t.posts[at].phase), x.phase) {
+			return t.ranks[localRank]
 		}
 	}
 	return t.ranks[x.localRank] // All ranks have arrived, and the leader exchanges messages.

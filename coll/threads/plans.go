@@ -30,8 +30,8 @@ func (w steps) addOwn(what uint8, buf, from coll.Ref) {
 }
 
 // awaitPost waits until a rank has published ready bytes in the next phase.
-func (w steps) awaitPost(seat, ready int) {
-	w.Own(awaitPost, seat, w.totalBytes, coll.Ref{At: ready}, coll.Ref{At: w.code})
+func (w steps) awaitPost(localRank, ready int) {
+	w.Own(awaitPost, localRank, w.totalBytes, coll.Ref{At: ready}, coll.Ref{At: w.code})
 	w.Wait()
 }
 
@@ -122,15 +122,15 @@ func (w steps) publishOut(mode uint8) {
 }
 
 // fetchOut copies the memory that a rank publishes to Out. It does not wait for the others.
-func (w steps) fetchOut(seat int) {
+func (w steps) fetchOut(localRank int) {
 	step := segment
 	if w.layout.Count() == 1 {
 		step = max(1, w.totalBytes)
 	}
 	for at := 0; at == 0 || at < w.totalBytes; at += step {
 		n := min(step, w.totalBytes-at)
-		w.awaitPost(seat, at+n)
-		w.Work(fetch, seat, n, out.Plus(at), coll.Ref{At: at})
+		w.awaitPost(localRank, at+n)
+		w.Work(fetch, localRank, n, out.Plus(at), coll.Ref{At: at})
 		w.Wait()
 	}
 	w.addOwn(arrive|thenComplete, nothing, nothing)
@@ -214,7 +214,7 @@ func (w steps) combine(a *coll.Args, to coll.Ref, wants bool) {
 		}
 		fold(foldChunks)
 		if !w.isInline() { // The result is already in its buffer.
-			to = nothing // it is there
+			to = nothing
 		}
 		if waits {
 			w.addOwn(awaitComplete, to, nothing)

@@ -127,7 +127,7 @@ func newTeam(ranks []int) *team {
 	return t
 }
 
-func slotOf(seat int, round uint32) int { return seat*postSlots + int(round%postSlots) }
+func slotOf(localRank int, phase uint32) int { return localRank*postSlots + int(phase%postSlots) }
 
 // gate returns a gate by its number.
 func (t *team) gate(number int) *gate {
@@ -146,19 +146,19 @@ const (
 	releasedGateIndex
 )
 
-// hasReached reports whether phase now is at or after round. They differ by less than 2^31.
-func hasReached(now, round uint32) bool { return int32(now-round) >= 0 }
+// hasReached reports whether now is at or after phase. They differ by less than 2^31.
+func hasReached(now, phase uint32) bool { return int32(now-phase) >= 0 }
 
 // listForPost lists a rank at postGate that waits for the post of another one.
-func (t *team) listForPost(seat, of int) bool {
+func (t *team) listForPost(localRank, of int) bool {
 	t.members[of].isAwaited.Store(true)
-	return t.listSleeper(seat, postGateIndex)
+	return t.listSleeper(localRank, postGateIndex)
 }
 
 // wakeForPost wakes the ranks that wait for the post of a rank. Without sleeping ranks it costs a
 // load.
-func (t *team) wakeForPost(seat int) {
-	if s := &t.members[seat]; s.isAwaited.Load() {
+func (t *team) wakeForPost(localRank int) {
+	if s := &t.members[localRank]; s.isAwaited.Load() {
 		s.isAwaited.Store(false)
 		t.postGate.wake()
 	}
@@ -167,8 +167,8 @@ func (t *team) wakeForPost(seat int) {
 // listSleeper adds a rank that is about to sleep to a gate. It returns false if the rank was listed
 // before. After true, the caller checks its condition again, because a change before the call rang
 // no bell.
-func (t *team) listSleeper(seat, number int) bool {
-	g, s := t.gate(number), &t.members[seat].sleepers[number]
+func (t *team) listSleeper(localRank, number int) bool {
+	g, s := t.gate(number), &t.members[localRank].sleepers[number]
 	if s.isListed.Load() || !s.isListed.CompareAndSwap(false, true) {
 		return false
 	}
@@ -195,8 +195,8 @@ func (g *gate) wake() {
 }
 
 // completePhase completes a phase.
-func (t *team) completePhase(round uint32) {
-	t.releasedGate.word.Store(round)
+func (t *team) completePhase(phase uint32) {
+	t.releasedGate.word.Store(phase)
 	t.releasedGate.wake()
 }
 
@@ -218,9 +218,9 @@ func (t *team) failureErr() error {
 
 // arrive counts the arrival of a rank that has posted in a phase. add is the checksum of its
 // operation, and sum the sum of those so far. last reports whether all ranks have arrived.
-func (t *team) arrive(seat int, round uint32, add, sum uint64) (last bool, err error) {
+func (t *team) arrive(localRank int, phase uint32, add, sum uint64) (last bool, err error) {
 	below, first, span := len(t.ranks), 0, 1
-	at := seat
+	at := localRank
 	for _, level := range t.counters {
 		group := at / fanIn
 		k := uint64(min(fanIn, below-group*fanIn))
@@ -230,7 +230,7 @@ func (t *team) arrive(seat int, round uint32, add, sum uint64) (last bool, err e
 		case uint32(now) != uint32(k*sum):
 			return false, nil
 		case now != k*sum:
-			return false, t.fail(t.findDifference(round, first, min(first+span, len(t.ranks))))
+			return false, t.fail(t.findDifference(phase, first, min(first+span, len(t.ranks))))
 		}
 		at, below = group, len(level)
 	}
@@ -239,11 +239,11 @@ func (t *team) arrive(seat int, round uint32, add, sum uint64) (last bool, err e
 
 // findDifference returns the error for operations that differ among ranks first to end-1, which have all
 // posted in a phase.
-func (t *team) findDifference(round uint32, first, end int) error {
-	a := &t.posts[slotOf(first, round)]
-	for seat := first + 1; seat < end; seat++ {
-		if b := &t.posts[slotOf(seat, round)]; a.code != b.code || a.totalBytes != b.totalBytes {
-			return differError(t.ranks[first], a, t.ranks[seat], b)
+func (t *team) findDifference(phase uint32, first, end int) error {
+	a := &t.posts[slotOf(first, phase)]
+	for localRank := first + 1; localRank < end; localRank++ {
+		if b := &t.posts[slotOf(localRank, phase)]; a.code != b.code || a.totalBytes != b.totalBytes {
+			return differError(t.ranks[first], a, t.ranks[localRank], b)
 		}
 	}
 	return errors.New("members called different collectives: members must pass equal arguments")

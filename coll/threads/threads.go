@@ -88,7 +88,7 @@ func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
 // layout has the local ranks of a communicator's ranks in their processes. It is equal in all
 // members.
 type layout struct {
-	// The processes of the ranks.
+	// Processes of the ranks. The local rank is the index of a rank in its process.
 	coll.Placement
 
 	// Whether each rank polls all others.

@@ -71,8 +71,8 @@ func (x *Instance) foldLines(to []byte, c *coll.Call) {
 	}
 	last := len(x.team.ranks) - 1
 	copy(to, x.team.posts[slotOf(last, x.phase)].data[:])
-	for seat := last - 1; seat >= 0; seat-- {
-		c.Apply(to, x.team.posts[slotOf(seat, x.phase)].data[:len(to):len(to)])
+	for localRank := last - 1; localRank >= 0; localRank-- {
+		c.Apply(to, x.team.posts[slotOf(localRank, x.phase)].data[:len(to):len(to)])
 	}
 }
 
@@ -120,27 +120,29 @@ func (x *Instance) foldSlices(s *coll.Step, c *coll.Call, at, n int) {
 }
 
 // slices returns the slices that a rank has published in this phase.
-func (x *Instance) slices(seat int) *published { return &x.team.slices[slotOf(seat, x.phase)] }
+func (x *Instance) slices(localRank int) *published {
+	return &x.team.slices[slotOf(localRank, x.phase)]
+}
 
 // accumulate combines the operands at an offset from the highest rank down. It reports false after
 // a withdrawal.
 func (x *Instance) accumulate(sum []byte, at int, c *coll.Call) bool {
 	last, n := len(x.team.ranks)-1, len(sum)
 	copy(sum, x.slices(last).in[at:at+n])
-	for seat := last - 1; seat >= 0; seat-- {
+	for localRank := last - 1; localRank >= 0; localRank-- {
 		if x.isAborted() {
 			return false
 		}
-		c.Apply(sum, x.slices(seat).in[at:at+n:at+n])
+		c.Apply(sum, x.slices(localRank).in[at:at+n:at+n])
 	}
 	return true
 }
 
 func (x *Instance) distribute(sum []byte, at int, isOwn bool) {
 	for k := range x.team.ranks { // Each rank starts at another destination.
-		seat := x.localRank + k
-		if seat >= len(x.team.ranks) {
-			seat -= len(x.team.ranks)
+		localRank := x.localRank + k
+		if localRank >= len(x.team.ranks) {
+			localRank -= len(x.team.ranks)
 		}
 		if isOwn && k == 0 {
 			continue
@@ -148,18 +150,18 @@ func (x *Instance) distribute(sum []byte, at int, isOwn bool) {
 		if x.isAborted() {
 			return
 		}
-		if out := x.slices(seat).out; out != nil {
+		if out := x.slices(localRank).out; out != nil {
 			cpu.CopyShared(out[at:at+len(sum)], sum)
 		}
 	}
 }
 
 // shareOf returns the offset and size of a rank's share of n bytes in whole elements.
-func shareOf(seat, seats, n, elem int) (from, bytes int) {
+func shareOf(localRank, localSize, n, elem int) (from, bytes int) {
 	unit := smallestUnit(elem)
 	all := (n + unit - 1) / unit
-	from = min(n, all*seat/seats*unit)
-	return from, min(n, all*(seat+1)/seats*unit) - from
+	from = min(n, all*localRank/localSize*unit)
+	return from, min(n, all*(localRank+1)/localSize*unit) - from
 }
 
 // smallestUnit returns the size of the smallest part of an operand, which is whole elements and, if they

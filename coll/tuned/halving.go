@@ -130,7 +130,7 @@ func allreduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 }
 
-// reduceHalving gathers the sums at the root in a binomial tree. The neighbor of a root that does
+// reduceHalving is Rabenseifner's reduce. After halving, it gathers the sums at the root in a binomial tree. The neighbor of a root that does
 // not act takes its role.
 func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	out := coll.Ref{Slot: coll.Out}

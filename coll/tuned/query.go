@@ -83,7 +83,7 @@ const bruckLimit = 4 << 10
 
 type offer struct{ coll.Offer }
 
-// sizeIf returns size if the number of ranks is suitable, and never otherwise.
+// sizeIf returns size if the number of ranks is suitable, and coll.Never otherwise.
 func sizeIf(right bool, size int) int {
 	if !right {
 		return coll.Never
