@@ -17,7 +17,7 @@ func TestAbandon_InstanceIsDecided_ReturnsTheOutcome(t *testing.T) {
 		if a.abandon(op) {
 			t.Errorf("%v is abandoned after its decision", op)
 		}
-		if _, isOver, err := a.result(); !isOver || err != nil {
+		if _, isDecided, err := a.result(); !isDecided || err != nil {
 			t.Errorf("%v has no outcome: %v", op, err)
 		}
 		a.mu.Lock()

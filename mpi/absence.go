@@ -76,8 +76,8 @@ func (e *process) isAbsent(key cid.EndpointID) bool {
 	})
 }
 
-// isOver reports whether all handles of a communicator in this process are closed, or will not be created. mu held.
-func (e *process) isOver(id cid.Extended) bool {
+// areAllAbsent reports whether all handles of a communicator in this process are closed, or will not be created. mu held.
+func (e *process) areAllAbsent(id cid.Extended) bool {
 	return e.absence.allClosed(id) || e.HasRefused(id) || slices.ContainsFunc(e.absence.refused, func(r refusedSpan) bool {
 		return r.endpoint == pml.AllEndpoints && r.span.Has(id)
 	})

@@ -16,13 +16,13 @@ import (
 // activation is one use of the ranks of a thread communicator, by one Run or by the Starts up to the last Finish. In this process it ends when all
 // local ranks have finished.
 type activation struct {
-	threads   *ThreadComm
-	id        cid.Extended  // Of the communicator of all ranks.
-	failureID cid.Extended  // Names no communicator. Its Broken event ends the activation.
-	group     memberList    // Of all ranks.
-	seats     []threadRank  // The ranks of this process, by endpoint.
-	ended     chan struct{} // Closed at the end.
-	isRun     bool          // Its ranks are those of a Run. Set before any is used.
+	threads     *ThreadComm
+	id          cid.Extended  // Of the communicator of all ranks.
+	failureID   cid.Extended  // Names no communicator. Its Broken event ends the activation.
+	group       memberList    // Of all ranks.
+	threadRanks []threadRank  // The ranks of this process, by endpoint.
+	ended       chan struct{} // Closed at the end.
+	isRun       bool          // Its ranks are those of a Run. Set before any is used.
 
 	started, finished int // Guarded by threads.mu.
 
@@ -69,7 +69,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		return nil, err
 	}
 	a := &activation{
-		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), seats: make([]threadRank, len(t.locals)),
+		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), threadRanks: make([]threadRank, len(t.locals)),
 		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
 	}
 	var group memberBuilder
@@ -79,8 +79,8 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 		}
 	}
 	a.group = group.list()
-	for i := range a.seats {
-		s := &a.seats[i]
+	for i := range a.threadRanks {
+		s := &a.threadRanks[i]
 		s.of, s.local, s.endpoint, s.rank, s.comms = a, &t.locals[i], uint16(i), t.first+i, map[*Comm]struct{}{}
 	}
 	t.current = a
@@ -226,8 +226,8 @@ func (a *activation) fail(err error) bool {
 	if cancel != nil {
 		cancel(err)
 	}
-	for i := range a.seats {
-		for _, c := range a.seats[i].open() {
+	for i := range a.threadRanks {
+		for _, c := range a.threadRanks[i].open() {
 			c.abandon(err)
 		}
 	}
@@ -258,9 +258,9 @@ func (c *Comm) abandon(err error) {
 // startedRanks describes the ranks that have started and not finished. threads.mu held.
 func (a *activation) startedRanks() string {
 	var ranks []int
-	for i := range a.seats[:a.started] {
-		if !a.seats[i].isFinished {
-			ranks = append(ranks, a.seats[i].rank)
+	for i := range a.threadRanks[:a.started] {
+		if !a.threadRanks[i].isFinished {
+			ranks = append(ranks, a.threadRanks[i].rank)
 		}
 	}
 	return ranksText(ranks)

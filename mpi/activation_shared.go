@@ -45,8 +45,8 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	return x
 }
 
-// shapeData calls find for the first communicator with these members.
-func (t *table) shaped(find func() (*shapeData, error)) (*shapeData, error) {
+// shapeData returns the shape data of communicators with these members. The first call obtains it by find.
+func (t *table) shapeData(find func() (*shapeData, error)) (*shapeData, error) {
 	t.mu.Lock()
 	known := t.shape
 	t.mu.Unlock()
@@ -139,8 +139,8 @@ func (s *threadRank) refuse(span cid.Span, why error) {
 	if known {
 		return
 	}
-	for i := range a.seats {
-		for _, c := range a.seats[i].open() {
+	for i := range a.threadRanks {
+		for _, c := range a.threadRanks[i].open() {
 			if span.Has(c.spec.ID) {
 				c.abandon(err)
 			}

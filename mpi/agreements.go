@@ -92,7 +92,7 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 		}
 	}
 	if err := c.terminalError(); err != nil { // The members may wait for this rank in a communicator that it does not create.
-		c.collective.leaveUnborn(err)
+		c.collective.leaveUnassigned(err)
 	}
 	a.mu.Lock()
 	if a.operation != 0 {
@@ -160,7 +160,7 @@ func (a *agreements) run(ctx context.Context, call agreementCall) (agreement.Out
 		return agreement.Outcome{}, err
 	}
 	for {
-		if o, isOver, err := a.result(); isOver {
+		if o, isDecided, err := a.result(); isDecided {
 			if err == nil {
 				a.logOutcome(&o)
 			}
@@ -204,12 +204,12 @@ func (a *agreements) start(ctx context.Context, call agreementCall) error {
 }
 
 // result returns the outcome of the waiting call once it is decided, or the error that ends the wait.
-func (a *agreements) result() (o agreement.Outcome, isOver bool, err error) {
+func (a *agreements) result() (o agreement.Outcome, isDecided bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o, isOver = a.machine.Result()
+	o, isDecided = a.machine.Result()
 	switch {
-	case isOver:
+	case isDecided:
 		a.stage = stageNone
 	case a.isClosed:
 		return o, true, a.c.errClosed()
@@ -217,7 +217,7 @@ func (a *agreements) result() (o agreement.Outcome, isOver bool, err error) {
 		a.stage = stageAbandoned
 		return o, true, a.err
 	}
-	return o, isOver, nil
+	return o, isDecided, nil
 }
 
 // input gives the machine an input, and sends its messages.

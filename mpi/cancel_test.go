@@ -47,7 +47,8 @@ func seedOf(text string) chances {
 // of returns the choices of a rank.
 func (k chances) of(rank int) *rand.Rand { return rand.New(rand.NewPCG(uint64(k), uint64(rank))) }
 
-// soon returns a context that is canceled at a random time, before, during or after the call.
+// soon returns a context that is canceled at a random time, before, during or after the call. The returned function
+// cancels it and waits for the goroutine.
 func soon(ctx context.Context, rng *rand.Rand) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	turns := rng.IntN(60) - 5

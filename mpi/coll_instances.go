@@ -100,10 +100,10 @@ func (k *collective) agreeProcesses(ctx context.Context, o coll.ComponentOffer) 
 }
 
 // openRecord is the size of a member's record in bytes. The record has the length of the card plus one, or 0 if the member has failed, the card, and
-// the terms.
+// the checksum of the offer.
 const openRecord = 1 + coll.CardSize + termsSize
 
-// termsSize is the size of coll.Offer.Terms after the card.
+// termsSize is the size of coll.Offer.Checksum, which follows the card.
 const termsSize = 4
 
 // encodeRecord writes the record of a member that has opened x, or has failed.
@@ -223,7 +223,7 @@ func (k *collective) abort(err error) {
 type node struct {
 	c         *Comm
 	sharer    btl.Sharer
-	component string // Component of the instance.
+	component string // Component of sharer.
 }
 
 func (n *node) peer(rank int) (framework.Peer, error) {

@@ -87,7 +87,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x c
 	own := usable(o)
 	open := a.enterOpening(key, c.spec.Members, d, own)
 	defer a.leaveOpening(key)
-	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.Seat(c.rank)}); failed != nil {
+	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.NodeOf(c.rank)}); failed != nil {
 		own.fail(cannotOpen, c.rank)
 	}
 	encodeRecord(open.record(d.Index(c.rank)), o, x, failed)

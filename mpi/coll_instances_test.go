@@ -60,7 +60,6 @@ func gathers(ctx context.Context, c *mpi.Comm) error {
 	return must(sum[0] == n*(n-1)/2, "the sum is %d", sum[0])
 }
 
-// TestInstances_SecondCollective_OpensThem.
 func TestInstances_SecondCollective_OpensThem(t *testing.T) {
 	var h colltest.Heap
 	withHeap(t, &h, 4, func(ctx context.Context, world *mpi.Comm) error {
@@ -142,8 +141,7 @@ func TestInstances_CollectivesBreak_WaitsEnd(t *testing.T) {
 	}
 }
 
-// One would post what another one waits for as a
-// message.
+// Otherwise one member would post data that another one expects as a message.
 func TestInstances_ThresholdsDiffer_AreOmitted(t *testing.T) {
 	mpitest.Job{Size: 3, Options: func(rank int) []mpi.SessionOption {
 		if rank != 1 {

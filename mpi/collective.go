@@ -43,7 +43,7 @@ func (k *collective) run(ctx context.Context, x *call, wrong error) error {
 // inline runs the schedule of a call. Called inside do.
 func (k *collective) inline(ctx context.Context, x *call) error {
 	if k.collectiveResources != nil && k.started.n.Load() > 0 {
-		if err := k.awaitTurn(ctx); err != nil {
+		if err := k.awaitQueued(ctx); err != nil {
 			return err
 		}
 	}
@@ -152,8 +152,8 @@ func (k *collective) prepare() error {
 	return nil
 }
 
-// plainAlgorithmFor is chosen among the algorithms without an instance. Nonblocking operations with coll.check use them, because members begin these
-// when the records have arrived, in any order, while instances require one order. Called inside do, after chosen.
+// plainAlgorithmFor is algorithmFor among the algorithms without an instance. Nonblocking operations with coll.check use them, because members begin these
+// when the records have arrived, in any order, while instances require one order. Called inside do, after algorithmFor.
 func (k *collective) plainAlgorithmFor(x *call) (*coll.Choice, error) { return lookUp(k.plainTable, x) }
 
 func lookUp(table *coll.Table, x *call) (*coll.Choice, error) {
@@ -204,7 +204,7 @@ func (c *Comm) shapeData() (*shapeData, error) {
 		return e.collectives(shape, c.values)
 	}
 	if t, ok := c.spec.Members.(*table); ok {
-		return t.shaped(find)
+		return t.shapeData(find)
 	}
 	return find()
 }

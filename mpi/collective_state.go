@@ -16,14 +16,14 @@ import (
 // collective is the state of a communicator's collective operations. One operation at a time is in progress. Idup may overlap with others, and uses
 // separate fields.
 type collective struct {
-	busy   uint32                // Not 0 while a goroutine is in an operation, see take, or an earlyRun is active.
+	busy   uint32                // Not 0 while a goroutine is in an operation, see acquire, or an earlyRun is active.
 	early  func()                // Promotes the earlyRun, or nil.
 	broken atomic.Pointer[error] // Failure that prevents further operations.
 	idups  atomic.Int32          // Number in progress.
 	waits  struct {
 		sync.Mutex
-		ends    map[context.Context]context.CancelCauseFunc // Of contextUntilBroken.
-		unheard map[*pml.Request]uint32                     // Receives of refuseAnnouncement with their generations.
+		ends          map[context.Context]context.CancelCauseFunc // Of contextUntilBroken.
+		announcements map[*pml.Request]uint32                     // Receives of refuseAnnouncement with their generations.
 	}
 
 	abortErr  error         // Error of all waits, now and later. Guarded by the engine's lock.
@@ -91,9 +91,9 @@ func (k *collective) do(ctx context.Context, op string, bytes int, f func() erro
 		if panicked {
 			err = fmt.Errorf("%s: %w", op, errPanicked)
 			k.fail(err)
-			unborn, cause := k.unusedIDs, err // A closure over err moves the result of each call to the heap.
+			unassigned, cause := k.unusedIDs, err // A closure over err moves the result of each call to the heap.
 			// The panic may have come under the engine's lock, for which leave waits.
-			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unborn, cause) })
+			k.comm().session.asyncs.spawn(func(context.Context) { k.leave(unassigned, cause) })
 		}
 		k.exit()
 		if end != nil {
@@ -145,12 +145,12 @@ func (k *collective) exit() {
 		k.closeInstances()
 	}
 	if err := k.comm().terminalError(); err != nil {
-		k.leaveUnborn(err)
+		k.leaveUnassigned(err)
 	}
 }
 
-// acquire acquires the communicator's collectives for one goroutine. It returns false if another goroutine has them. put releases them. Other
-// processors may see the release later.
+// acquire acquires the communicator's collectives for one goroutine. It returns false if another goroutine has them. release releases them. Other
+// processors may see that later.
 func (k *collective) acquire() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
 func (k *collective) release()      { cpu.Store32(&k.busy, 0) }
 
@@ -177,13 +177,13 @@ func (k *collective) failEntered(err error) error {
 	return err
 }
 
-// leave ends the part of this member in collectives, whose senders may wait for its receives. It refuses the ids in unborn, because other members may
+// leave ends the part of this member in collectives, whose senders may wait for its receives. It refuses the ids in unassigned, because other members may
 // have created communicators with these ids in the operation. Those members are notified. An example is Split, which may succeed in one member and
 // fail in another after the failure of a third.
-func (k *collective) leave(unborn cid.Span, err error) {
-	if unborn != (cid.Span{}) {
+func (k *collective) leave(unassigned cid.Span, err error) {
+	if unassigned != (cid.Span{}) {
 		k.hasLeft.Store(true)
-		k.comm().refuseSpan(unborn, err)
+		k.comm().refuseSpan(unassigned, err)
 	}
 	k.abort(err)
 }
@@ -192,18 +192,18 @@ func (k *collective) leave(unborn cid.Span, err error) {
 // created communicators that this one will not create.
 func (k *collective) close() {
 	if err := k.checkUsable(); err != nil {
-		k.leaveUnborn(err)
+		k.leaveUnassigned(err)
 	}
 	k.waits.Lock()
 	defer k.waits.Unlock()
-	for q, turn := range k.waits.unheard {
-		_ = q.Cancel(turn) // No effect after its completion.
+	for q, generation := range k.waits.announcements {
+		_ = q.Cancel(generation) // No effect after its completion.
 	}
 }
 
-// leaveUnborn calls leave if neither a collective nor an Idup is in progress. Otherwise the end of that operation calls leave, unless it has read
-// the state before the caller changed it. Agree, Shrink and Close therefore call leaveUnborn again.
-func (k *collective) leaveUnborn(err error) {
+// leaveUnassigned calls leave if neither a collective nor an Idup is in progress. Otherwise the end of that operation calls leave, unless it has read
+// the state before the caller changed it. Agree, Shrink and Close therefore call leaveUnassigned again.
+func (k *collective) leaveUnassigned(err error) {
 	if k.hasLeft.Load() || !k.acquire() {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Special values of ranks, tags and colours (MPI-4.1 section 3.2.4 and others).
+// Special values of ranks, tags and colors (MPI-4.1 section 3.2.4 and others).
 const (
 	AnySource = pml.AnySource // Source of receives and probes that accept any member.
 	AnyTag    = pml.AnyTag    // Tag of receives and probes that accept any tag.
@@ -52,7 +52,7 @@ type Comm struct {
 	failures   failures
 	wildcards  wildcards
 	partitions partitions
-	endings    atomic.Int32               // Parts of the communicator that are not over, once it is closed. See Close.
+	endings    atomic.Int32               // Parts of the closed communicator that have not ended, see Close.
 	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
 	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
 
@@ -65,13 +65,13 @@ type Comm struct {
 	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.
 }
 
-// newComm returns the handle of a communicator for a rank, which is that of the process if seat is nil. The handle holds the session open. If spec has
+// newComm returns the handle of a communicator for a rank, which is that of the process if rank is nil. The handle holds the session open. If spec has
 // no local id, newComm reserves one, and releases it after an error. An id that other members know stays in use, so that their messages match no
 // later communicator.
-func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
+func newComm(s *Session, rank *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
 		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.process.rankState,
-		session: s, threadRank: seat, group: g, module: m, values: values, spec: spec,
+		session: s, threadRank: rank, group: g, module: m, values: values, spec: spec,
 	}
 	err := s.hold(&s.comms)
 	if err == nil {
@@ -85,8 +85,8 @@ func newComm(s *Session, seat *threadRank, g *Group, m assembly.PML, spec pml.Co
 	}
 	c.collective.init(c)
 	s.process.add(c)
-	if seat != nil {
-		if err := seat.add(c); err != nil {
+	if rank != nil {
+		if err := rank.add(c); err != nil {
 			_ = c.Close()
 			return nil, err
 		}
@@ -146,9 +146,9 @@ func (c *Comm) reportBroken(id cid.Extended, g *Group, why error) {
 	c.session.process.ReportBroken(id, g.processes(), why)
 }
 
-// memberDied ends the collectives of a communicator that has this process as a
+// memberFailed ends the collectives of a communicator that has this process as a
 // member, and suspends receives from any source. Other messages between others are not concerned.
-func (c *Comm) memberDied(peer framework.Incarnation, reason string) {
+func (c *Comm) memberFailed(peer framework.Incarnation, reason string) {
 	if peer == c.session.process.Env().Self {
 		c.isolate(reason)
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
@@ -160,7 +160,7 @@ func (c *Comm) memberDied(peer framework.Incarnation, reason string) {
 
 // loseMember ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
-func (c *Comm) memberGone(peer framework.Incarnation, why error) {
+func (c *Comm) loseMember(peer framework.Incarnation, why error) {
 	ranks := c.ranksOfProcess(peer)
 	c.membersLeft(ranks, why)
 	if c.threadRank != nil { // Goroutine ranks share memory with those of their process only.
@@ -306,7 +306,7 @@ func (c *Comm) Close() error {
 	if c.endings.Add(-1) > 0 {
 		c.session.ends(1)
 	} else {
-		c.goes()
+		c.freeResources()
 	}
 	c.session.drop(&c.session.comms)
 	c.mu.Lock()
@@ -323,14 +323,14 @@ func (c *Comm) Close() error {
 // endPart ends one of the parts for which the end of a closed communicator waits, which ends with the last one.
 func (c *Comm) endPart() {
 	if c.endings.Add(-1) == 0 {
-		c.goes()
+		c.freeResources()
 		c.session.ends(-1)
 	}
 }
 
-// goes returns the resources of a closed communicator, when none of its collectives or partitioned operations is
+// freeResources frees the resources of a closed communicator, when none of its collectives or partitioned operations is
 // active.
-func (c *Comm) goes() {
+func (c *Comm) freeResources() {
 	e := c.session.process
 	local := len(c.ranksOfProcess(e.Env().Self))
 	e.mu.Lock()

@@ -25,7 +25,7 @@ func TestCreations_OverlapConcurrently_AllWork(t *testing.T) {
 	policies(t, 4, overlap, "auto", "gather", "lazy")
 }
 
-// overlap creates communicators of each pair of ranks, concurrently with all other pairs.
+// overlap creates communicators of each pair of ranks, concurrently with all other pairs and with the same tag.
 func overlap(ctx context.Context) error {
 	s, err := mpitest.Open(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if all, err := allgather(ctx, sub, int64(c.Rank())); err != nil || !slices.Equal(all, want) {
 		return fmt.Errorf("split: %v, want %v, %w", all, want, err)
 	}
-	// Equal keys keep the order; a huge colour; rank 2 stays out.
+	// Equal keys keep the order; a huge color; rank 2 stays out.
 	color := 1 << 40
 	if c.Rank() == 2 {
 		color = mpi.Undefined
@@ -166,7 +166,7 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 			return err
 		}
 	}
-	// A bad colour is that member's error alone.
+	// A bad color is that member's error alone.
 	color = 0
 	if c.Rank() == 1 {
 		color = -5
@@ -174,10 +174,10 @@ func split(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	others, err := c.Split(ctx, color, 0)
 	if c.Rank() == 1 {
 		if err == nil {
-			return errors.New("colour -5 is accepted")
+			return errors.New("color -5 is accepted")
 		}
 	} else if err != nil || others.Size() != 4 {
-		return fmt.Errorf("split with a bad colour elsewhere: %w", err)
+		return fmt.Errorf("split with a bad color elsewhere: %w", err)
 	} else if err := others.Close(); err != nil {
 		return err
 	}

@@ -127,18 +127,18 @@ func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 		return
 	}
 	k := &c.collective
-	turn := q.Generation()
+	generation := q.Generation()
 	k.waits.Lock()
-	if k.waits.unheard == nil {
-		k.waits.unheard = map[*pml.Request]uint32{}
+	if k.waits.announcements == nil {
+		k.waits.announcements = map[*pml.Request]uint32{}
 	}
-	k.waits.unheard[q] = turn
+	k.waits.announcements[q] = generation
 	k.waits.Unlock()
 	c.session.asyncs.spawn(func(ctx context.Context) {
-		st, err := q.Wait(ctx, turn)
+		st, err := q.Wait(ctx, generation)
 		k.waits.Lock()
-		if k.waits.unheard[q] == turn { // Otherwise it is in use again.
-			delete(k.waits.unheard, q)
+		if k.waits.announcements[q] == generation { // Otherwise it is in use again.
+			delete(k.waits.announcements, q)
 		}
 		k.waits.Unlock()
 		if err != nil || st.Bytes != announceSize || binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
@@ -180,22 +180,22 @@ func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int)
 // bases provides ids that a single process may assign to communicators. They are derived from base ids of the bootstrap, each of which is sufficient
 // for many.
 type bases struct {
-	turn  chan struct{} // Held by the goroutine that uses drawn.
+	token chan struct{} // Held by the goroutine that uses drawn.
 	drawn cid.Deriver
 }
 
-func (b *bases) init() { b.turn = make(chan struct{}, 1) }
+func (b *bases) init() { b.token = make(chan struct{}, 1) }
 
 // draw returns an id that no communicator of the job has, nor will get by
 // another way.
 func (e *process) draw(ctx context.Context) (cid.Extended, error) {
 	ctx = background(ctx)
 	select {
-	case e.bases.turn <- struct{}{}:
+	case e.bases.token <- struct{}{}:
 	case <-ctx.Done():
 		return cid.Extended{}, context.Cause(ctx)
 	}
-	defer func() { <-e.bases.turn }()
+	defer func() { <-e.bases.token }()
 	if e.bases.drawn.Remaining() == 0 {
 		made, err := e.Construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
 		if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-func TestCalls_ContextEnded_FailAtOnce(t *testing.T) { ranks(t, 2, inWorld(hasEnded)) }
+func TestCalls_ContextEnded_FailAtOnce(t *testing.T) { ranks(t, 2, inWorld(callWithEndedContext)) }
 
-// hasEnded calls all functions in rank 0 with a context that has ended. A message is pending and every send could leave at once. Nothing is sent or
+// callWithEndedContext calls all functions in rank 0 with a context that has ended. A message is pending and every send could leave at once. Nothing is sent or
 // received.
-func hasEnded(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
+func callWithEndedContext(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	cause := errors.New("enough")
 	gone, end := context.WithCancelCause(ctx)
 	end(cause)

@@ -12,7 +12,8 @@ import (
 	"github.com/ferrympi/ferry/mtl/mtltest"
 )
 
-// All algorithms have the same result when they are forced for one communicator.
+// All algorithms have the same result when they are forced for one communicator, in blocking and nonblocking forms, with several segments and with fewer
+// elements than members.
 func TestForce_Algorithms_HaveEqualResults(t *testing.T) {
 	forces := []string{"",
 		"bcast=tuned:binomial,reduce=tuned:rabenseifner,allreduce=tuned:rabenseifner,allgather=tuned:linear,alltoall=tuned:bruck,gather=tuned:binomial",
@@ -105,7 +106,7 @@ func every(ctx context.Context, c *mpi.Comm, count int, blocking bool) error {
 	return nil
 }
 
-// TestForce_OfOneComm_IsChecked before anything is exchanged.
+// The check precedes all messages.
 func TestForce_OfOneComm_IsChecked(t *testing.T) {
 	mpitest.Run(t, 2, func(ctx context.Context, world *mpi.Comm) error {
 		_, err := mpi.CommFromGroup(ctx, world.Group(), "forced", mpi.WithCommParam("coll.force", "allreduce=tuned:rnig"))

@@ -21,7 +21,7 @@ import (
 // A hang report lists the operations that a process waits for. The launcher combines the reports of all processes and finds cycles. A launcher without
 // this ability gets the report on standard error.
 
-// A waiting is the content of the report. Package launch reads it.
+// A hangReport is the content of the report. Package launch reads it.
 type hangReport struct {
 	Waits  []wait `json:"waits"`
 	More   int    `json:"more,omitempty"`   // Waits that are not listed.

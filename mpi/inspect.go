@@ -79,7 +79,7 @@ func (c *Comm) Inspect() (Inspection, error) {
 		return Inspection{}, c.errClosed()
 	}
 	if c.threadRank != nil {
-		return c.inspectSeat()
+		return c.inspectThreadRank()
 	}
 	all, err := c.session.process.inspect(c.module)
 	if err != nil {
@@ -100,7 +100,7 @@ func (e *process) inspect(m assembly.PML) (pml.Inspection, error) {
 	if err != nil {
 		return x, err
 	}
-	if err := e.addTries(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module }); err != nil {
+	if err := e.addPendingSteps(context.Background(), &x, func(c *Comm) bool { return c.module.Module == m.Module }); err != nil {
 		return x, err
 	}
 	return x, e.addPartitions(context.Background(), &x, func(c *Comm) bool { return c.threadRank == nil && c.module.Module == m.Module })

@@ -49,14 +49,14 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 		return x, err
 	}
 	local := &t.locals[endpoint]
-	if err := local.addTries(ctx, &x, func(*Comm) bool { return true }); err != nil {
+	if err := local.addPendingSteps(ctx, &x, func(*Comm) bool { return true }); err != nil {
 		return x, err
 	}
 	return x, t.session.process.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
 }
 
-// addTries adds the pending steps of matching communicators to an inspection.
-func (r *rankState) addTries(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
+// addPendingSteps adds the pending steps of matching communicators to an inspection.
+func (r *rankState) addPendingSteps(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
 	return r.progress.Observe(ctx, func() {
 		for _, t := range r.pendingSteps.list {
 			c := t.collective.comm()
@@ -88,8 +88,8 @@ func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (a
 			continue
 		}
 		if a := t.current; a != nil {
-			for i := range a.seats[:a.started] {
-				if s := &a.seats[i]; !s.isFinished && !waiting[s] && len(s.open()) > 0 {
+			for i := range a.threadRanks[:a.started] {
+				if s := &a.threadRanks[i]; !s.isFinished && !waiting[s] && len(s.open()) > 0 {
 					all = append(all, wait{What: s.describe() + " waits for nothing: it computes, or waits elsewhere (--stacks shows where)"})
 				}
 			}
@@ -104,8 +104,8 @@ func (s *threadRank) describe() string {
 	return fmt.Sprintf("(goroutine %d, rank %d of its thread communicator)", s.endpoint, s.rank)
 }
 
-// inspectSeat returns the queues of a goroutine rank's communicator.
-func (c *Comm) inspectSeat() (Inspection, error) {
+// inspectThreadRank returns the queues of a goroutine rank's communicator.
+func (c *Comm) inspectThreadRank() (Inspection, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
 	defer cancel()
 	x := Inspection{ID: c.spec.ID, Endpoint: c.threadRank.endpoint, Local: c.spec.Local, Name: c.Name()}

@@ -153,7 +153,7 @@ func (r *transportMemory) change(f func([][]byte) [][]byte) {
 	r.list.Store(&list)
 }
 
-// minTransportMemory is the smallest size for a lookup in registered. Smaller messages are copied into cells in any case.
+// minTransportMemory is the smallest size for a lookup in transportMemory. Smaller messages are copied into cells in any case.
 const minTransportMemory = 2 << 10
 
 // formOf returns the form of a send's memory. The cost for a small message is one comparison.

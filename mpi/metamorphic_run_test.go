@@ -303,7 +303,7 @@ func (r *player) partitioned(c *mpi.Comm, s step, from, to int) error {
 // waits is the number of ways to wait.
 const waits = 6
 
-// wait waits for operations in progress.
+// wait waits for the operations in progress. In the last way it waits for half of them.
 func (r *player) wait(way int) error {
 	r.rng.Shuffle(len(r.under), func(i, j int) { r.under[i], r.under[j] = r.under[j], r.under[i] })
 	n := len(r.under)

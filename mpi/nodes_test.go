@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// Ranks with segments in different directories are on different nodes.
+// Ranks with segments in different directories are on different nodes. Those on one node share memory. No component is omitted for any placement.
 func TestCollectives_SeveralNodes_MatchReference(t *testing.T) {
 	for name, nodes := range map[string][]int{"one": {0, 0, 0, 0}, "blocks": {0, 0, 0, 1, 1}, "in turns": {0, 1, 0, 1, 2}, "apart": {0, 1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestCollectives_SeveralNodes_MatchReference(t *testing.T) {
 	}
 }
 
-// TestNonblocking_LengthsDiffer_ReturnError in shared memory, too.
+// The members share memory.
 func TestNonblocking_LengthsDiffer_ReturnError(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, c *mpi.Comm) error {
 		calls := map[string]func(d *mpi.Comm) error{

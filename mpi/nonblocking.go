@@ -21,7 +21,7 @@ import (
 // communicator.
 
 // mostRunning bounds a communicator's operations that exchange something at the same time.
-// Further ones wait for their turn. All members start them in the same order, so that an
+// Further ones are queued. All members start them in the same order, so that an
 // operation depends on none that was started after it.
 const mostRunning = 1000
 
@@ -32,8 +32,8 @@ type nonblocking struct {
 	// Guarded by the engine's lock.
 	running     []*operation         // In the order of their starts.
 	queued      []*operation         // Started after all running ones, in the order of their starts.
-	isStarting  bool                 // startWaiting is active in a caller.
-	blockedCall *progress.Completion // Of a blocking collective in awaitTurn, or nil.
+	isStarting  bool                 // startQueued is active in a caller.
+	blockedCall *progress.Completion // Of a blocking collective in awaitQueued, or nil.
 	work        []step               // Steps for the communicator's goroutine.
 	isWorking   bool                 // The goroutine runs.
 	isClosing   bool                 // The communicator is closed, and its resources go with the last operation.
@@ -49,7 +49,7 @@ type operation struct {
 	k   *collective
 	op  coll.Operation
 	tag int
-	end uint32 // Turn of the next collective.
+	end uint32 // Sequence number of the next collective.
 
 	algorithm *coll.Algorithm
 	args      coll.Args
@@ -137,13 +137,13 @@ func (k *collective) startIn(kept *operation, x *call) (Request, error) {
 	return Request{&o.Request, o.Generation()}, nil
 }
 
-// prepare makes the request pending. end is the turn of the next collective. Lock held.
+// prepare makes the request pending. end is the sequence number of the next collective. Lock held.
 func (o *operation) prepare(end uint32) {
 	o.Start()
 	o.err, o.isReported, o.busy, o.end = nil, false, 0, end
 }
 
-// operationOf returns an operation for a call, which is kept unless that is nil or in use. The caller sets its turn and its tag.
+// operationOf returns an operation for a call, which is kept unless that is nil or in use. The caller sets its sequence number and its tag.
 // Inside start.
 func (k *collective) operationOf(kept *operation, x *call, choice *coll.Choice) *operation {
 	alg := choice.Algorithm
@@ -179,16 +179,16 @@ func (k *collective) operationOf(kept *operation, x *call, choice *coll.Choice) 
 
 func (k *collective) engine() *progress.Engine { return k.comm().local.progress }
 
-// mostAhead is how many turns a collective may be ahead of the oldest one that is running.
-// Tags repeat after coll.MaxTag+1 turns, and a blocking call may use several.
+// mostAhead is the largest distance in sequence numbers of a collective from the oldest running one.
+// Tags repeat after coll.MaxTag+1 sequence numbers, and a blocking call may use several.
 const mostAhead = coll.MaxTag - 64
 
-// tagsFree reports whether no running operation has one of the tags of turns before end. Lock held.
+// tagsFree reports whether no running operation has one of the tags of sequence numbers before end. Lock held.
 func (n *nonblocking) tagsFree(end uint32) bool {
 	return len(n.running) == 0 || end-n.running[0].call.Sequence <= mostAhead
 }
 
-// mayRun reports whether the first waiting operation, with turns before end, may run. Lock held.
+// mayRun reports whether the first queued operation, with sequence numbers before end, may run. Lock held.
 func (n *nonblocking) mayRun(end uint32) bool {
 	return len(n.running) < mostRunning && n.tagsFree(end)
 }
@@ -200,8 +200,8 @@ func (n *nonblocking) run(o *operation) {
 	o.advance()
 }
 
-// startWaiting runs waiting operations as far as they may. Lock held.
-func (n *nonblocking) startWaiting() {
+// startQueued runs queued operations in order, as far as mayRun allows. Lock held.
+func (n *nonblocking) startQueued() {
 	if n.isStarting { // By the end of an operation that it has started.
 		return
 	}
@@ -215,9 +215,9 @@ func (n *nonblocking) startWaiting() {
 	n.isStarting = false
 }
 
-// awaitTurn waits until all nonblocking operations are running, and none of them has a tag of
+// awaitQueued waits until all nonblocking operations are running, and none of them has a tag of
 // the blocking collective that begins. Called inside do.
-func (k *collective) awaitTurn(ctx context.Context) error {
+func (k *collective) awaitQueued(ctx context.Context) error {
 	n, e := &k.started, k.engine()
 	e.Lock()
 	defer e.Unlock()
@@ -235,8 +235,7 @@ func (k *collective) awaitTurn(ctx context.Context) error {
 	return nil
 }
 
-// closing reports whether the communicator, which is closed, goes only when operations
-// that are under way have completed.
+// closing reports whether operations of the closed communicator are in progress. The last of them then releases its resources.
 func (k *collective) closing() bool {
 	if !k.used.Load() {
 		return false
@@ -308,7 +307,7 @@ func (o *operation) startUnpack() {
 	}
 	if n := o.packing.resultSize(); n > quickBytes {
 		o.busy++
-		o.k.started.do(o.k.engine(), step{o, unpackStep})
+		o.k.started.queueStep(o.k.engine(), step{o, unpackStep})
 	} else if n > 0 {
 		o.local(unpackStep)
 		o.packing = nil
@@ -334,7 +333,7 @@ func (o *operation) begin(i int) {
 	default:
 		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.IsQuick {
 			o.busy++
-			o.k.started.do(o.k.engine(), step{o, i})
+			o.k.started.queueStep(o.k.engine(), step{o, i})
 		} else {
 			o.local(i)
 			o.run.Complete(i)
@@ -449,7 +448,7 @@ func (o *operation) ends() {
 		o.endHook = nil
 	}
 	o.Finish()
-	n.startWaiting()
+	n.startQueued()
 	if n.blockedCall != nil {
 		k.engine().Complete(n.blockedCall)
 	}
@@ -480,13 +479,13 @@ func (o *operation) Release() {
 // First implements pml.Owner.
 func (o *operation) First() progress.Source { return nil }
 
-// do queues a step for the communicator's goroutine, and starts that if it does not run. The goroutine ends when the queue is empty.
+// queueStep queues a step for the communicator's goroutine, and starts that if it does not run. The goroutine ends when the queue is empty.
 // Lock held.
-func (n *nonblocking) do(e *progress.Engine, s step) {
+func (n *nonblocking) queueStep(e *progress.Engine, s step) {
 	if n.work = append(n.work, s); !n.isWorking {
 		n.isWorking = true
 		c := s.k.comm()
-		e.Go(func() { n.label(e, c); n.goOn(e) })
+		e.Go(func() { n.label(e, c); n.runSteps(e) })
 	}
 }
 
@@ -501,8 +500,8 @@ func (n *nonblocking) label(e *progress.Engine, c *Comm) {
 // errNoReturn is the error of an operation of the program that has ended its goroutine.
 var errNoReturn = errors.New("it ended its goroutine")
 
-// startCompared does the work. A function of the program may panic.
-func (n *nonblocking) goOn(e *progress.Engine) {
+// runSteps executes queued steps until the queue is empty. A function of the program may panic.
+func (n *nonblocking) runSteps(e *progress.Engine) {
 	var s step
 	e.Lock()
 	defer func() {
@@ -517,7 +516,7 @@ func (n *nonblocking) goOn(e *progress.Engine) {
 			s.stop(fmt.Errorf("%w: %v", errPanicked, why))
 			s.advance()
 			if n.isWorking = len(n.work) > 0; n.isWorking {
-				e.Go(func() { n.label(e, c); n.goOn(e) })
+				e.Go(func() { n.label(e, c); n.runSteps(e) })
 			}
 		}
 		e.Release()

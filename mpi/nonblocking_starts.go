@@ -2,10 +2,10 @@ package mpi
 
 import "github.com/ferrympi/ferry/coll"
 
-// The nonblocking forms of the collectives. Arguments are those of the blocking ones;
-// buffers are the library's until the request is complete, counts and displacements the
-// caller's again at once. The Status is that of no message, with Err. Any number may be
-// under way. Those of a communicator beyond 1,000 begin as earlier ones complete.
+// The nonblocking forms of the collectives have the arguments of the blocking ones. Buffers
+// belong to the library until the request is complete. Counts and displacements may be reused at
+// once. The Status has no source and tag, only Err. Any number may be in progress. Those of a
+// communicator beyond 1,000 begin as earlier ones complete.
 
 // Ibarrier starts a Barrier (MPI_Ibarrier). It completes when all members have started it.
 func Ibarrier(c *Comm) (Request, error) {

@@ -33,8 +33,7 @@ func factors(rank, n int) []matrix {
 	return s
 }
 
-// TestNonblocking_Results_EqualBlocking, all started before any is waited for, with
-// messages and a blocking one between them.
+// All operations start before the first wait, with messages and a blocking collective between them.
 func TestNonblocking_Results_EqualBlocking(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 5} {
@@ -353,8 +352,7 @@ func TestNonblocking_Requests_WorkWithAllFunctions(t *testing.T) {
 	})
 }
 
-// Also of several steps, which send after
-// Close; and the session closes after them.
+// Operations of several steps send after Close of the communicator, and the session closes after them.
 func TestCommClose_NonblockingPending_Completes(t *testing.T) {
 	mpitest.Run(t, 5, func(ctx context.Context, world *mpi.Comm) error {
 		for range 20 {
@@ -427,8 +425,7 @@ func TestSessionClose_CollectivePending_KeepsResources(t *testing.T) {
 	})
 }
 
-// TestNonblocking_FailsInOneMember_EndsInAll, with those that are under way
-// besides: the program's function panics, or ends its goroutine.
+// A function of the program panics or ends its goroutine. Other operations in progress end, too.
 func TestNonblocking_FailsInOneMember_EndsInAll(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("no such sum") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -472,7 +469,6 @@ func TestNonblocking_FailsInOneMember_EndsInAll(t *testing.T) {
 	}
 }
 
-// TestNonblocking_BlockingContextEnds_AllEnd.
 func TestNonblocking_BlockingContextEnds_AllEnd(t *testing.T) {
 	mpitest.Run(t, 3, func(ctx context.Context, world *mpi.Comm) error {
 		c, err := world.Dup(ctx)

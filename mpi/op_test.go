@@ -73,7 +73,7 @@ func TestOp_Builtins_AnyLength(t *testing.T) {
 	}
 }
 
-// BenchmarkBuiltin measures the computation of a member in one step of an Allreduce of 8 bytes and of larger ones.
+// BenchmarkBuiltin measures the computation of a member in one step of an Allreduce of 8 bytes and of 64 KiB.
 func BenchmarkBuiltin(b *testing.B) {
 	for _, n := range []int{1, 8 << 10} {
 		in, inout := make([]float64, n), make([]float64, n)

@@ -68,7 +68,7 @@ const (
 	sent
 )
 
-// mostPartitionMessages bounds the messages of one send that are under way. Partitions that become ready meanwhile are
+// mostPartitionMessages bounds the messages in progress of one send. Partitions that become ready meanwhile are
 // combined with their neighbors.
 const mostPartitionMessages = 16
 

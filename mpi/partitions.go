@@ -54,7 +54,7 @@ type partitionKey struct {
 // mostEarlyClearances bounds partitionChannel.early. A receiver has one for each operation that it has started.
 const mostEarlyClearances = 1 << 16
 
-// partitionMessage is a message that is under way. of is nil if no operation waits for it.
+// partitionMessage is a message in progress. of is nil if no operation waits for it.
 type partitionMessage struct {
 	channel        *partitionChannel
 	of             *partitioned

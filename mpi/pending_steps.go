@@ -25,7 +25,7 @@ type pendingStep struct {
 	step       *coll.Step
 	err        error
 	operation  *operation
-	index      int // Index of the step in of.
+	index      int // Index of the step in operation.
 }
 
 // Poll implements progress.Source for the wait for this step.

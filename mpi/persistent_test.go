@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// One goroutine starts persistent requests while another one waits for other requests.
+// One goroutine starts persistent requests while others use requests of the library, also the one of the last start. The race detector checks this.
 func TestPersistent_WithOtherRequests_Completes(t *testing.T) {
 	ctx := context.Background()
 	s, err := mpi.OpenSession(ctx)

@@ -64,14 +64,14 @@ type registry struct {
 
 // processes are those of the sessions that are open in this operating-system process, and
 // those that open or close just now.
-var processes engineList
+var processes processList
 
-type engineList struct {
+type processList struct {
 	mu   sync.Mutex
 	open []*process
 }
 
-func (l *engineList) remove(e *process) {
+func (l *processList) remove(e *process) {
 	l.open = slices.DeleteFunc(l.open, func(x *process) bool { return x == e })
 }
 
@@ -146,7 +146,7 @@ func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 	return err
 }
 
-// use completes an engine with its assembly.
+// use completes a process with its assembly.
 func (e *process) use(a *assembly.Assembly) {
 	e.Assembly = a
 	e.rankState.init(a.Env().Engine)
@@ -189,7 +189,7 @@ func release(e *process, linger time.Duration) error {
 	return err
 }
 
-// end frees the engine, after it has waited for accepted sends for at most linger.
+// end frees the process, after it has waited for accepted sends for at most linger.
 func (e *process) end(linger time.Duration) error {
 	err := e.Drain(linger)
 	if e.ExplainsItself() {
@@ -210,14 +210,14 @@ func printPairs(x *assembly.Explanation) {
 // another member whose collective has ended for that reason.
 func (e *process) PeerFailed(peer framework.Incarnation, reason string) {
 	for _, c := range e.open() {
-		c.memberDied(peer, reason)
+		c.memberFailed(peer, reason)
 	}
 }
 
 // ExchangeEnded implements assembly.Watcher. It ends waits in shared memory for a process that has closed its session.
 func (e *process) ExchangeEnded(peer framework.Incarnation, why error) {
 	for _, c := range e.open() {
-		c.memberGone(peer, why)
+		c.loseMember(peer, why)
 	}
 }
 
@@ -227,7 +227,7 @@ func (e *process) isReportedDead() bool {
 	return slices.ContainsFunc(e.Failed(), func(d assembly.Failure) bool { return d.Incarnation == self })
 }
 
-// open returns the open communicators over this engine.
+// open returns the open communicators of this process, or of a stream.
 func (e *process) open() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -270,7 +270,7 @@ func (e *process) CollectivesBroken(id cid.Extended, by framework.Proc, reason s
 	e.broken(id, by, reason, nil)
 }
 
-// broken is Broken for all handles of the communicator in this process but one, which is nil if another process
+// broken is CollectivesBroken for all handles of the communicator in this process but one, which is nil if another process
 // has sent the event. For a handle of this process it reports whether it was the first one.
 func (e *process) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
 	e.mu.Lock()
@@ -318,7 +318,7 @@ func (e *process) add(c *Comm) {
 		c.breakCollectives(before.Proc, before.Reason)
 	}
 	for _, d := range e.Failed() {
-		c.memberDied(d.Incarnation, d.Reason)
+		c.memberFailed(d.Incarnation, d.Reason)
 	}
 	for _, n := range notes {
 		e.sendNotes(c.receiveNote(n.from, n.header, n.message))

@@ -90,7 +90,7 @@ func (s *Session) PsetOp(ctx context.Context, op PsetOp, psets []string, args Ps
 	})
 }
 
-// ResourceChange returns the change in progress of a set, or otherwise a ChangeFailed if members have failed (MPIX_Query_resource_change of
+// ResourceChange returns the change in progress of a set, or otherwise a ChangeFailed if members have ended (MPIX_Query_resource_change of
 // paper 003). It does not block. The result is false if there is no change. mpi://SELF stands for the change whose delta contains the caller.
 func (s *Session) ResourceChange(ctx context.Context, pset string) (Change, bool, error) {
 	type answer struct {

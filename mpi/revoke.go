@@ -63,7 +63,7 @@ func (e *process) CommRevoked(id cid.Extended, by framework.Proc) {
 func (e *process) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
-	if (len(here) == 0 || here[0].threadRank != nil) && !e.isOver(id) {
+	if (len(here) == 0 || here[0].threadRank != nil) && !e.areAllAbsent(id) {
 		e.revocations.add(id, revocation{by, state})
 	}
 	here = append(here, e.contexts(id)...)
@@ -160,7 +160,7 @@ func (c *Comm) terminate(state uint32, err error) {
 	c.pml.Abort(pml.PointToPoint, err)
 	c.partitions.fail(c, err)
 	k.abort(err)
-	k.leaveUnborn(err)
+	k.leaveUnassigned(err)
 }
 
 // isClosed reports whether Close was called.

@@ -215,7 +215,7 @@ func (s *Session) closeComms() {
 	}
 }
 
-// ends counts communicators that are closed, and have collectives under way.
+// ends counts closed communicators with collectives in progress.
 func (s *Session) ends(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,7 +373,7 @@ type Rejection = framework.Rejection
 // ComponentVerdict is the verdict on a component.
 type ComponentVerdict = assembly.ComponentVerdict
 
-// CollectiveChoice is the algorithm of an operation on communicators of a number of members, from a block size on.
+// CollectiveChoice is the algorithm of an operation on communicators of a number of members, from a size on.
 type CollectiveChoice = assembly.Collective
 
 // Explain returns the verdict on each component, and the route of messages to each known process. It sends nothing.

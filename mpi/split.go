@@ -20,12 +20,13 @@ import (
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != Undefined {
 		_, err := c.split(ctx, "split", Undefined, 0, nil)
-		return nil, fmt.Errorf("colour %d is negative and not Undefined: %w", color, err)
+		return nil, fmt.Errorf("color %d is negative and not Undefined: %w", color, err)
 	}
 	return c.split(ctx, "split", color, key, nil)
 }
 
-// SplitShared splits the communicator by node (MPI_Comm_split_type with MPI_COMM_TYPE_SHARED). Members of a result share memory.
+// SplitShared is Split with the node as the color (MPI_Comm_split_type with MPI_COMM_TYPE_SHARED). The members of a result are those of c that share
+// memory.
 func (c *Comm) SplitShared(ctx context.Context, key int) (*Comm, error) {
 	return c.split(ctx, "split shared", c.firstHere(), key, nil)
 }
@@ -125,7 +126,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 	return c.sub(all, ranks, ids[at])
 }
 
-// part returns the ranks of one colour in their new order.
+// part returns the ranks of one color in their new order.
 func part(all []choice, color int64) []int {
 	var ranks []int
 	for r, x := range all {
@@ -155,7 +156,7 @@ func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	return c.child(g, spec)
 }
 
-// distinct returns the colours in ascending order, without Undefined.
+// distinct returns the colors in ascending order, without Undefined.
 func distinct(all []choice) []int64 {
 	var colors []int64
 	for _, x := range all {

@@ -192,8 +192,8 @@ func (t *ThreadComm) Run(ctx context.Context, f func(ctx context.Context, c *Com
 	}
 	a.setCancel(cancel)
 	var ranks sync.WaitGroup
-	for i := range a.seats {
-		ranks.Go(func() { a.run(ctx, &a.seats[i], f) })
+	for i := range a.threadRanks {
+		ranks.Go(func() { a.run(ctx, &a.threadRanks[i], f) })
 	}
 	ranks.Wait()
 	t.mu.Lock()
@@ -217,7 +217,7 @@ func (t *ThreadComm) startRun(ctx context.Context) (*activation, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.isRunning, a.isRun, a.started = true, true, len(a.seats)
+	t.isRunning, a.isRun, a.started = true, true, len(a.threadRanks)
 	return a, nil
 }
 
@@ -278,11 +278,11 @@ func (t *ThreadComm) takeRank(ctx context.Context) (*threadRank, <-chan struct{}
 		}
 	}
 	switch {
-	case a.started < len(a.seats):
+	case a.started < len(a.threadRanks):
 		a.started++
-		return &a.seats[a.started-1], nil, nil
+		return &a.threadRanks[a.started-1], nil, nil
 	case a.finished == 0:
-		return nil, nil, fmt.Errorf("%w: all %d ranks of this process have started", ErrRank, len(a.seats))
+		return nil, nil, fmt.Errorf("%w: all %d ranks of this process have started", ErrRank, len(a.threadRanks))
 	}
 	return nil, a.ended, nil
 }
@@ -326,7 +326,7 @@ func (t *ThreadComm) finished(s *threadRank) {
 	defer t.mu.Unlock()
 	a := s.of
 	s.isFinished = true
-	if a.finished++; a.finished == len(a.seats) {
+	if a.finished++; a.finished == len(a.threadRanks) {
 		a.end()
 	}
 }

@@ -64,12 +64,12 @@ func TestThreadComm_ContextEndsInACollective_BreaksThatCommunicatorInAllRanks(t 
 	}
 }
 
-// TestThreadComm_ContextEndsBeforeTheMatch_WithdrawsTheOperation, and after it the operation completes.
+// Before the match, the end of a context withdraws an operation. After the match, the operation completes.
 func TestThreadComm_ContextEndsBeforeTheMatch_WithdrawsTheOperation(t *testing.T) {
 	large := pattern(1<<20, 1)
 	inThreads(t, 2, func(ctx context.Context, c *mpi.Comm) error {
 		if c.Rank() == 1 {
-			if _, err := c.Recv(ctx, nil, 0, 1); err != nil { // Withdrawn receives return an error.
+			if _, err := c.Recv(ctx, nil, 0, 1); err != nil { // Rank 0 has withdrawn its operations.
 				return err
 			}
 			st, ok, err := c.Iprobe(0, 9)
@@ -244,7 +244,7 @@ func droppedOf(s *mpi.Session) uint64 {
 	return 0
 }
 
-// Whatever the others wait in, and whenever the rank fails.
+// The others wait in creations of all kinds. The rank fails at random times.
 func TestThreadComm_RankFailsWhileOthersCreate_AllEnd(t *testing.T) {
 	noLeak(t)
 	rounds := 25

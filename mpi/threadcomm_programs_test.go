@@ -27,7 +27,7 @@ func TestThreadComm_ProgramsOfProcesses_WorkInGoroutineRanks(t *testing.T) {
 		{"contexts", 2, contexts, nil},
 		{"create", 5, create, nil},
 		{"createGroup", 4, createGroup, nil},
-		{"ended contexts", 2, hasEnded, nil},
+		{"ended contexts", 2, callWithEndedContext, nil},
 		{"exchange of all sizes", 2, exchangeAllSizes, nil},
 		{"goroutines", 2, goroutines, nil},
 		{"graphs", 3, graphs, nil},

@@ -187,8 +187,7 @@ func TestThreadComm_InEachProcessOfAJob_WaitsTogetherWithIt(t *testing.T) {
 	}))
 }
 
-// Programs that receive only some of what is sent to them. Sends
-// complete, or fail because their receiver has closed.
+// The programs receive only some of the messages sent to them. Sends complete, or fail because their receiver has closed.
 func TestThreadComm_RanksFinishWhileOthersSend_NothingHangs(t *testing.T) {
 	noLeak(t)
 	rounds := 150

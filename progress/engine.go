@@ -46,8 +46,8 @@ type Polled interface {
 	Interval() time.Duration
 }
 
-// A Timed source has work at a certain time. While the progress goroutine sleeps, the source is polled after the time Due, or not at all for 0. Called
-// with the lock held.
+// A Timed source has work at a certain time. Due returns the time after which the source is polled while the progress goroutine sleeps, or 0 if no such
+// poll is needed. Called with the lock held.
 type Timed interface {
 	Due() time.Duration
 }

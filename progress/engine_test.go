@@ -128,8 +128,7 @@ func TestProgressGoroutine_NoWait_MakesProgress(t *testing.T) {
 	}
 }
 
-// TestWait_ManyBlocked_ShareOneThread: 10,000 goroutines wait, and none holds a
-// thread.
+// 10,000 goroutines wait, and none holds a thread.
 func TestWait_ManyBlocked_ShareOneThread(t *testing.T) {
 	before := threads(t) // of other tests; the runtime keeps them
 	b := newBox(t, Options{})

@@ -12,7 +12,7 @@ type Env struct {
 	Identity bootstrap.Identity
 	Worlds   *framework.Worlds
 	Self     framework.Incarnation // Incarnation of this process. Peers identify its memory and sockets by the nonce.
-	// Node is the id of the node, empty if unknown. Processes on one node have the same shared memory. Cards have the id of other processes
+	// Node is the id of the node, empty if unknown. It is equal in processes that share memory. Cards have the id of other processes
 	// (framework.Card.OnNode).
 	Node   string
 	Engine *Engine

@@ -44,7 +44,7 @@ const (
 	lockSleep  = 20 * time.Microsecond
 )
 
-// lockSlow is not inlined, so that Lock can be. It has 10 instructions.
+// lockSlow is not inlined, so that Lock can be, which saves 10 instructions for each.
 //
 //go:noinline
 func (l *lock) lockSlow() {
@@ -53,8 +53,8 @@ func (l *lock) lockSlow() {
 	}
 }
 
-// lockUntil acquires the lock and returns true, or returns false after giveUp has returned true. It calls giveUp at intervals.
-func (l *lock) lockUntil(disconnect func() bool) bool {
+// lockUntil acquires the lock and returns true, or returns false after isAbandoned has returned true. It calls isAbandoned at intervals.
+func (l *lock) lockUntil(isAbandoned func() bool) bool {
 	l.waiters.Add(1)
 	defer l.waiters.Add(-1)
 	for i := 0; ; i++ {
@@ -66,7 +66,7 @@ func (l *lock) lockUntil(disconnect func() bool) bool {
 			cpu.Pause()
 		case i < lockSpins+lockYields:
 			runtime.Gosched()
-		case disconnect():
+		case isAbandoned():
 			return false
 		default:
 			time.Sleep(lockSleep)

@@ -24,7 +24,7 @@ func nodes(shape coll.Shape) []coll.Node {
 		mates := shape.NodeMates(shape.Node(rank))
 		node := heap.New(mates, func(rank int) progress.RemoteBell { return bells[rank] })
 		for _, mate := range mates {
-			all[mate] = node.Seat(mate)
+			all[mate] = node.NodeOf(mate)
 		}
 	}
 	return all

@@ -46,7 +46,7 @@ func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, 
 func (t *Team) open(node *heap.Node) error {
 	cards := make([][]byte, len(t.ranks))
 	for i, r := range t.ranks {
-		x, err := t.offer.OpenInstance(coll.Env{Member: r.Member, Node: node.Seat(i)})
+		x, err := t.offer.OpenInstance(coll.Env{Member: r.Member, Node: node.NodeOf(i)})
 		if err != nil {
 			return err
 		}

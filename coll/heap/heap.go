@@ -38,8 +38,8 @@ func New(ranks []int, bell func(rank int) progress.RemoteBell) *Node {
 	return &Node{ranks: ranks, bell: bell, entries: map[entry]any{}}
 }
 
-// Seat returns the node as the member with that rank uses it. It has the ability coll.Heap.
-func (n *Node) Seat(rank int) coll.Node { return &seat{n, rank} }
+// NodeOf returns the node from the view of the member with that rank. It has the ability coll.Heap.
+func (n *Node) NodeOf(rank int) coll.Node { return &memberNode{n, rank} }
 
 // Len returns the number of areas and values that may still be opened.
 func (n *Node) Len() int {
@@ -48,21 +48,21 @@ func (n *Node) Len() int {
 	return len(n.entries)
 }
 
-type seat struct {
+type memberNode struct {
 	*Node
 	rank int
 }
 
 // NewArea implements coll.Node. The area may be opened until it is hidden or closed.
-func (s *seat) NewArea(size int) (*btl.Area, error) {
+func (m *memberNode) NewArea(size int) (*btl.Area, error) {
 	b := ring.Aligned(size)
-	number, hide := s.Share(b)
+	number, hide := m.Share(b)
 	return &btl.Area{Number: number, Bytes: b, Hide: hide, Close: hide}, nil
 }
 
 // OpenArea implements coll.Node.
-func (s *seat) OpenArea(rank int, number uint32, size int) (*btl.Area, error) {
-	v, err := s.Shared(rank, number)
+func (m *memberNode) OpenArea(rank int, number uint32, size int) (*btl.Area, error) {
+	v, err := m.Shared(rank, number)
 	if err != nil {
 		return nil, err
 	}
@@ -74,44 +74,44 @@ func (s *seat) OpenArea(rank int, number uint32, size int) (*btl.Area, error) {
 }
 
 // Bell implements coll.Node. A member may ask for its own bell.
-func (s *seat) Bell(rank int) (progress.RemoteBell, func(), error) {
-	if err := s.check(rank); err != nil {
+func (m *memberNode) Bell(rank int) (progress.RemoteBell, func(), error) {
+	if err := m.check(rank); err != nil {
 		return progress.RemoteBell{}, nil, err
 	}
-	return s.bell(rank), func() {}, nil
+	return m.bell(rank), func() {}, nil
 }
 
 // Share implements coll.Heap.
-func (s *seat) Share(value any) (number uint32, release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last++
-	e := entry{s.rank, s.last}
-	s.entries[e] = value
+func (m *memberNode) Share(value any) (number uint32, release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last++
+	e := entry{m.rank, m.last}
+	m.entries[e] = value
 	return e.number, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.entries, e)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.entries, e)
 	}
 }
 
 // Shared implements coll.Heap.
-func (s *seat) Shared(rank int, number uint32) (any, error) {
-	if err := s.check(rank); err != nil {
+func (m *memberNode) Shared(rank int, number uint32) (any, error) {
+	if err := m.check(rank); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.entries[entry{rank, number}]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.entries[entry{rank, number}]
 	if !ok {
 		return nil, fmt.Errorf("rank %d shares nothing under number %d", rank, number)
 	}
 	return v, nil
 }
 
-func (s *seat) check(rank int) error {
-	if _, ok := slices.BinarySearch(s.ranks, rank); !ok {
-		return fmt.Errorf("rank %d is in another process than rank %d", rank, s.rank)
+func (m *memberNode) check(rank int) error {
+	if _, ok := slices.BinarySearch(m.ranks, rank); !ok {
+		return fmt.Errorf("rank %d is in another process than rank %d", rank, m.rank)
 	}
 	return nil
 }

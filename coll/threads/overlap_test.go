@@ -59,7 +59,7 @@ func openAll(t *testing.T, n int) (*coll.Offer, []coll.Instance) {
 	node := heap.New(ranks, func(int) progress.RemoteBell { return bell })
 	var err error
 	for rank := range all {
-		if all[rank], err = o.Open(coll.Env{Member: coll.Member{Rank: rank, Size: n}, Node: node.Seat(rank)}); err != nil {
+		if all[rank], err = o.Open(coll.Env{Member: coll.Member{Rank: rank, Size: n}, Node: node.NodeOf(rank)}); err != nil {
 			t.Fatal(err)
 		}
 		cards[rank] = all[rank].Card()
