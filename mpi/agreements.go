@@ -249,7 +249,7 @@ func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 // interrupt ends the collectives of the common case. No lock is held.
 func (a *agreements) interrupt(why error) {
 	a.c.collective.abort(why)
-	a.c.collective.endWaits(why) // See gathering.meet.
+	a.c.collective.endWaits(why) // See rankBarrier.meet.
 }
 
 // wake makes the waiting call read the machine again.

@@ -359,7 +359,7 @@ func TestShrink_ContextsEndWhileTheResultIsConfirmed_ResultsAreUniform(t *testin
 					end := func() {}
 					defer func() { end() }()
 					client.constructed = func(tag string) {
-						if strings.HasPrefix(tag, "afresh") { // The last construct.
+						if strings.HasPrefix(tag, "reconnect") { // The last construct.
 							var soonEnds context.Context
 							soonEnds, end = soon(ctx, random)
 							context.AfterFunc(soonEnds, cancel)
