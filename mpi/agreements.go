@@ -176,7 +176,7 @@ func (a *agreements) run(ctx context.Context, call agreementCall) (agreement.Out
 	}
 }
 
-// start gives the machine a call. It waits for the end of an abandoned call before. If ctx ends first, the call starts later,
+// start passes a call to the machine. It waits for the end of an abandoned call before. If ctx ends first, the call starts later,
 // without its caller.
 func (a *agreements) start(ctx context.Context, call agreementCall) error {
 	for {
@@ -220,10 +220,10 @@ func (a *agreements) result() (o agreement.Outcome, isDecided bool, err error) {
 	return o, isDecided, nil
 }
 
-// input gives the machine an input, and sends its messages.
+// input passes an input to the machine, and sends its messages.
 func (a *agreements) input(f func(m *agreement.Machine)) { a.c.session.process.sendNotes(a.process(f)) }
 
-// process gives the machine an input, and returns the notes to send. No lock is held.
+// process passes an input to the machine, and returns the notes to send. No lock is held.
 func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 	a.mu.Lock()
 	f(a.machine)
@@ -249,7 +249,7 @@ func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 // interrupt ends the collectives of the common case. No lock is held.
 func (a *agreements) interrupt(why error) {
 	a.c.collective.abort(why)
-	a.c.collective.endWaits(why) // See rankBarrier.meet.
+	a.c.collective.endWaits(why) // See rankBarrier.wait.
 }
 
 // wake makes the waiting call read the machine again.
@@ -311,14 +311,14 @@ func (c *Comm) failAgreements(err error) {
 	}
 }
 
-// membersFailed gives the machine, if there is one, the failures of ranks.
+// membersFailed reports the failures of ranks to the machine, if there is one.
 func (c *Comm) membersFailed(ranks []int) {
 	if a := c.agreements.Load(); a != nil {
 		a.input(func(m *agreement.Machine) { m.Failed(ranks...) })
 	}
 }
 
-// membersLeft gives the machine, if there is one, the ranks of a process that has closed its session, or
+// membersLeft reports to the machine, if there is one, the ranks of a process that has closed its session, or
 // ends the call in progress if this process is isolated.
 func (c *Comm) membersLeft(ranks []int, why error) {
 	a := c.agreements.Load()

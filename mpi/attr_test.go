@@ -124,7 +124,7 @@ func TestHook_Panics_SessionCloses(t *testing.T) {
 	}
 	panics("copy", func() { c.Idup() })
 	if want := []string{"a'", "a'"}; !slices.Equal(deleted, want) {
-		t.Errorf("deleted %q, want %q: a duplicate that nobody gets", deleted, want)
+		t.Errorf("deleted %q, want %q: a duplicate without a user", deleted, want)
 	}
 	if err := mpi.Barrier(t.Context(), c); !errors.Is(err, mpi.ErrBroken) {
 		t.Errorf("after an idup whose hook panicked: %v", err)

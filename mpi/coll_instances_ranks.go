@@ -91,7 +91,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x c
 		own.fail(cannotOpen, c.rank)
 	}
 	encodeRecord(open.record(d.Index(c.rank)), o, x, failed)
-	if err := open.meet(ctx, k); err != nil {
+	if err := open.wait(ctx, k); err != nil {
 		return x, failed, err
 	}
 	if failed == nil {
@@ -102,7 +102,7 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x c
 		own.failJoin(c.rank, failed)
 	}
 	open.add(own)
-	if err := open.meet(ctx, k); err != nil {
+	if err := open.wait(ctx, k); err != nil {
 		return x, failed, err
 	}
 	if d.Count() > 1 {
@@ -118,7 +118,7 @@ func (k *collective) agreeLeaders(ctx context.Context, d *division, open *shared
 	var s coll.Schedule
 	if k.comm().rank != open.ranks[0] {
 		k.nextTag()
-		return open.meet(ctx, k)
+		return open.wait(ctx, k)
 	}
 	exchangeVerdicts(&s, first(d.Placement, open.ranks[0]))
 	all, err := k.mergeVerdict(ctx, &s, open.verdict)
@@ -126,7 +126,7 @@ func (k *collective) agreeLeaders(ctx context.Context, d *division, open *shared
 		return err
 	}
 	open.add(all)
-	return open.meet(ctx, k)
+	return open.wait(ctx, k)
 }
 
 func (s *sharedOpening) record(index int) []byte { return s.records[index*openRecord:][:openRecord] }
@@ -155,8 +155,8 @@ type arrivedRank struct {
 	all    *progress.Completion
 }
 
-// meet returns when all ranks of this process have called it, or k is broken or aborted.
-func (g *rankBarrier) meet(ctx context.Context, k *collective) error {
+// wait returns when all ranks of this process have called it, or k is broken or aborted.
+func (g *rankBarrier) wait(ctx context.Context, k *collective) error {
 	ctx, stop := k.contextUntilBroken(ctx)
 	defer stop()
 	e := k.engine()

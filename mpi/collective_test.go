@@ -91,7 +91,7 @@ func broken(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if c.Rank() == 0 {
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
-		if err := wants("a barrier that nobody else enters", mpi.Barrier(short, d), mpi.ErrTimeout); err != nil {
+		if err := wants("a barrier that no other member enters", mpi.Barrier(short, d), mpi.ErrTimeout); err != nil {
 			return err
 		}
 		_, dup := d.Dup(ctx)

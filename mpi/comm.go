@@ -60,9 +60,9 @@ type Comm struct {
 	name     string
 	attrs    []attribute        // In the order of SetAttr.
 	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
-	usedBy   string             // Persistent collective that this is the context of, for people, or "".
+	usedBy   string             // Name of the persistent collective with this context, for reports, or "".
 
-	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by the engine's mu.
+	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by process.mu.
 }
 
 // newComm returns the handle of a communicator for a rank, which is that of the process if rank is nil. The handle holds the session open. If spec has

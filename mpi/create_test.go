@@ -270,7 +270,7 @@ func idup(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(wants("the zero request", zeroErr, mpi.ErrClosed), wants("close with an idup that nobody took", s.Close(), mpi.ErrPending)); err != nil {
+	if err := errors.Join(wants("the zero request", zeroErr, mpi.ErrClosed), wants("close with an idup that was not waited for", s.Close(), mpi.ErrPending)); err != nil {
 		return err
 	}
 	d, err := pending.Wait(nil)

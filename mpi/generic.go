@@ -9,10 +9,10 @@ import (
 )
 
 // The functions here are the methods of Comm for slices of any element type
-// without pointers; any other type is ErrType. Elements travel as they lie in
-// memory, padding included.
+// without pointers. Any other type is ErrType. Elements are sent with their
+// representation in memory, padding included.
 
-// sendable checks that elements of type T may travel.
+// sendable returns ErrType if elements of type T cannot be sent.
 func sendable[T any]() error {
 	if !mem.PointerFree[T]() {
 		return fmt.Errorf("%w: %s cannot be sent; use a type without pointers", ErrType, reflect.TypeFor[T]())

@@ -110,7 +110,7 @@ func (e *process) receiveNote(from framework.Incarnation, body string) []outgoin
 	return nil
 }
 
-// receiveNote is the engine's for one communicator.
+// receiveNote is process.receiveNote for one communicator.
 func (c *Comm) receiveNote(from framework.Incarnation, h noteHeader, message []byte) []outgoingNote {
 	e := c.session.process
 	if int64(h.to.rank) != int64(c.rank) || int64(h.from.rank) >= int64(c.size) ||

@@ -123,8 +123,7 @@ func contexts(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		if err := errors.Join(wants("canceled receive", err, mpi.ErrCanceled), wants("canceled receive", err, cause)); err != nil {
 			return err
 		}
-		// A synchronous send that nobody receives is withdrawn: what comes next is
-		// what the peer gets.
+		// A synchronous send without a receive is withdrawn. The peer receives the next message.
 		if err := wants("unmatched ssend", c.Ssend(short, []byte("withdrawn"), 1, 5), mpi.ErrTimeout); err != nil {
 			return err
 		}

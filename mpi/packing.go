@@ -38,7 +38,7 @@ func (p *packing) room() int {
 
 func aligned(n int) int { return (n + packAlign - 1) &^ (packAlign - 1) }
 
-// pack packs the sides of a call into room, and makes the call use them.
+// pack packs the sides of a call into room, and points the call at them.
 func (p *packing) pack(b *coll.Buffers, room []byte) {
 	if p.send.layouts != nil {
 		b.In = room[:p.send.size:p.send.size]

@@ -124,8 +124,8 @@ func (p *Persistent) promote() {
 	p.mu.Unlock()
 }
 
-// Request returns the operation in progress, for WaitAll, Cancel and others; the
-// zero Request while it is inactive. A wait that uses the Request up makes the
+// Request returns the operation in progress, for WaitAll, Cancel and others, or the
+// zero Request while it is inactive. A wait that consumes the Request makes the
 // operation inactive.
 func (p *Persistent) Request() Request {
 	q, _ := p.handle()

@@ -52,9 +52,9 @@ type registry struct {
 	early       earlyEvents
 	revocations revocations
 	runs        map[cid.Extended]*activation // By failureID.
-	teams       map[*ThreadComm]struct{}     // That are open.
+	teams       map[*ThreadComm]struct{}     // Open ones.
 	hadTeams    bool
-	ended       receivedStats // Of thread communicators that are closed.
+	ended       receivedStats // Of closed thread communicators.
 	shapes      map[shapeKey]*shapeData
 	earlyNotes  earlyNotes
 	absence     absence
@@ -62,8 +62,8 @@ type registry struct {
 	openStreams []*Stream
 }
 
-// processes are those of the sessions that are open in this operating-system process, and
-// those that open or close just now.
+// processes are those of the open sessions in this operating-system process, and those that
+// open or close at present.
 var processes processList
 
 type processList struct {
@@ -169,7 +169,7 @@ func sharedProcess(client bootstrap.Client) (*process, error) {
 	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(processes.open))
 }
 
-// release gives a session's share back; the last one frees the engine, after
+// release ends the use of a process by a session. The last one frees the process, after
 // it has waited for accepted sends for at most linger. A session that is opened
 // meanwhile over the same client waits for that.
 func release(e *process, linger time.Duration) error {

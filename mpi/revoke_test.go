@@ -144,7 +144,7 @@ func TestRevoke_BlockedCalls_ReturnErrRevoked(t *testing.T) {
 	}
 }
 
-// nonblocking are calls that start an operation with rank 0, and return its error from wait.
+// nonblockingCalls are calls that start an operation with rank 0, and return its error from wait.
 var nonblockingCalls = map[string]func(c *mpi.Comm) (wait func(context.Context) error, err error){
 	"Irecv":     func(c *mpi.Comm) (func(context.Context) error, error) { return waitOf(c.Irecv(nil, 0, 1)) },
 	"Irecv any": func(c *mpi.Comm) (func(context.Context) error, error) { return waitOf(c.Irecv(nil, mpi.AnySource, 1)) },

@@ -263,13 +263,13 @@ func TestOpenSession_Local_SendsNothing(t *testing.T) {
 	}
 }
 
-// nobody is the receiver of a BTL without a protocol.
-type nobody struct{}
+// noProtocol is the receiver of a BTL without a protocol.
+type noProtocol struct{}
 
-func (nobody) Accept(framework.Incarnation) btl.Inbound { return nil }
-func (nobody) Limits(framework.Incarnation, int, int)   {}
-func (nobody) PathDown(framework.Incarnation, error)    {}
-func (nobody) PeerEnded(framework.Incarnation, error)   {}
+func (noProtocol) Accept(framework.Incarnation) btl.Inbound { return nil }
+func (noProtocol) Limits(framework.Incarnation, int, int)   {}
+func (noProtocol) PathDown(framework.Incarnation, error)    {}
+func (noProtocol) PeerEnded(framework.Incarnation, error)   {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }
@@ -279,7 +279,7 @@ func (failing) Info() framework.Info {
 }
 
 func (failing) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	if _, err := env.Modules.Open(framework.BTL, func(string) any { return nobody{} }); err != nil {
+	if _, err := env.Modules.Open(framework.BTL, func(string) any { return noProtocol{} }); err != nil {
 		return nil, err
 	}
 	return nil, errors.New("out of luck")

@@ -142,7 +142,7 @@ func (t *ThreadComm) listMembers(c *Comm) {
 	t.members = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}
 }
 
-// refill ensures that there are ids for an activation. Once in 32,767 activations all processes meet
+// refill ensures that there are ids for an activation. Once in 32,767 activations all processes synchronize
 // for it, and if the parent's id leaves no level for children.
 func (t *ThreadComm) refill(ctx context.Context) error {
 	if t.ids.Remaining() >= idsPerActivation {

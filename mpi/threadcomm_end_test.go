@@ -245,7 +245,7 @@ func TestThreadCommClose_HandlesThatAreKept_AnswerErrClosed(t *testing.T) {
 		}
 	}
 	if sendErr == nil {
-		t.Error("a synchronous send that nobody has received has succeeded")
+		t.Error("a synchronous send without a receive has succeeded")
 	}
 	if err := errors.Join(parent.Close(), s.Close()); err != nil {
 		t.Error(err)

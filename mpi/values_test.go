@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
-// valuesOfRanks are what ranks of one job may have read, each for itself: from files that
-// somebody was changing, or by mpi.WithParam.
+// valuesOfRanks are different values of ranks in one job, from files that change between
+// reads or by mpi.WithParam.
 var valuesOfRanks = []map[string]string{
 	{},
 	{"btl.shm.eager_limit": "1KiB", "btl.shm.ring_size": "64KiB", "pml.ob1.fragment_size": "8KiB", "btl.shm.single_copy": "off"},

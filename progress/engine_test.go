@@ -357,7 +357,7 @@ func TestClose_BeforeBellIsArmed_EndsProgressGoroutine(t *testing.T) {
 	select {
 	case <-e.background.done:
 	case <-time.After(10 * time.Second):
-		t.Error("the progress goroutine sleeps, and nobody will wake it")
+		t.Error("the progress goroutine sleeps, and no ring will wake it")
 		e.bell.Ring()
 	}
 }
