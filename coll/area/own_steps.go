@@ -32,7 +32,7 @@ func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 		if do == actBegin {
 			total = s.N
 		}
-		if n := len(x.operations); n == 0 || int32(c.Sequence-x.operations[n-1].sequence) > 0 { // The step is not polled again.
+		if n := len(x.operations); n == 0 || int32(c.Sequence-x.operations[n-1].sequence) > 0 { // The first poll of the step.
 			x.operations = append(x.operations, operation{c.Sequence, uint32(s.Peer), uint64(total)})
 		}
 	}
