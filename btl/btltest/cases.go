@@ -34,7 +34,7 @@ func Cases(s Subject) kittest.Cases {
 	return bind(s, slices.Concat(frameCases(), gatherCases(), pathCases(), sleepCases(), remoteCases()))
 }
 
-// Alone reports whether the subject's modules serve only the process itself, for which Reach of
+// IsSelfOnly reports whether the subject's modules serve only the process itself, for which Reach of
 // another process returns btl.NotMeant. The error is that of Open.
 func IsSelfOnly(ctx context.Context, s Subject) (alone bool, err error) {
 	err = kittest.Run(ctx, func(t *kittest.T) {

@@ -124,7 +124,8 @@ func (p *inbound) Placed(header []byte, size int) error {
 	return p.node.placed(header, size)
 }
 
-// placePayloads sets the function that returns the destinations of payloads. It may call at.
+// placePayloads sets the function that returns the destinations of payloads. It may
+// call at.destination.
 func (p *path) placePayloads(place func(at *placements, header []byte, size int) []byte) *placements {
 	at := &placements{path: p}
 	p.to.place = func(header []byte, size int) []byte {

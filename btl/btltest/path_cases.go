@@ -18,7 +18,7 @@ func pathCases() claims {
 		kittest.New("AbandonedConnectIsHarmless", 2, (*world).abandonedConnect),
 		kittest.New("ReconnectingLeaksNothing", 2, (*world).reconnect),
 		kittest.New("RestartedProcessIsReachable", 2, (*world).restart),
-		kittest.New("RenewDropsEventsOfOldPaths", 2, (*world).reconnectAfterDisconnect),
+		kittest.New("NewEpochHasNoEventsOfOldPaths", 2, (*world).newEpoch),
 	}
 }
 
@@ -114,7 +114,7 @@ func (w *world) closeLosesNothing() {
 	a, b := w.senderAndReceiver()
 	for _, whole := range []bool{false, true} {
 		if whole && a == b { // There is no receiver left.
-			continue // There is no receiver left.
+			continue
 		}
 		p := a.greet(b)
 		frames := p.burst(20, func(k int) ([]byte, bool) {
@@ -187,8 +187,9 @@ func (w *world) restart() {
 	}
 }
 
-// reconnectAfterRenew closes the paths at both ends and opens others to the same incarnation.
-func (w *world) reconnectAfterDisconnect() {
+// newEpoch drops the paths at both ends by Reconnect, and opens others to the same incarnation. No end
+// of a dropped path is reported.
+func (w *world) newEpoch() {
 	a, b := w.twoProcesses()
 	ofA, ofB := ability[btl.Reconnector](w, a.module), ability[btl.Reconnector](w, b.module)
 	for round := range 5 {

@@ -25,8 +25,8 @@ func remoteCases() claims {
 	}
 }
 
-// remote is a process that reads memory of a peer, after a frame from the latter. mem is the peer's
-// module.
+// remote is a process that reads memory of a peer, after a frame from the latter. owner is the
+// peer's module, and reads its own.
 type remote struct {
 	world  *world
 	reader *node
@@ -200,8 +200,8 @@ func (w *world) readGarbage() {
 	}
 	valid, _ := r.expose(pattern(1, largeSize), false)
 	for k := range 2000 {
-		d := valid   // One wrong byte.
-		if k < 512 { // one byte wrong
+		d := valid
+		if k < 512 { // One wrong byte.
 			d[k%len(d)] ^= byte(1 + k/len(d)*37)
 		} else {
 			copy(d[:], pattern(k, len(d)))

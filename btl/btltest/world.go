@@ -38,7 +38,7 @@ type node struct {
 	paths    map[framework.Incarnation]*path
 	received []receivedFrame
 	losses   []loss
-	// onFrame, if set, receives frames instead of got.
+	// onFrame, if set, receives the frames, and received stays empty.
 	onFrame func(from framework.Incarnation, frame []byte) error
 	// place, if set, returns the destinations of payloads. placed is called when they are complete.
 	place  func(header []byte, size int) []byte
@@ -163,7 +163,7 @@ func (w *world) senderAndReceiver() (a, b *node) {
 	return a, a
 }
 
-// twoProcesses is pair for cases that need two processes.
+// twoProcesses is senderAndReceiver for cases that need two processes.
 func (w *world) twoProcesses() (a, b *node) {
 	if a, b = w.senderAndReceiver(); a == b {
 		w.Skipf("the module serves only the process itself")

@@ -19,7 +19,7 @@ const maxMapped = 256
 type mappedRegion struct {
 	view    shmlayout.Region
 	mapping *segment.Mapping
-	lastUse uint64 // Value of module.clock at the last use.
+	lastUse uint64 // Value of module.useClock at the last use.
 }
 
 type regionKey struct {

@@ -121,7 +121,7 @@ type endpoint struct {
 	slotIndex int
 	cells     *segment.Mapping
 	ringFlags shmlayout.RingFlags
-	// Whether the endpoint is in module.waiting.
+	// Whether the endpoint is in module.waitingEndpoints.
 	isWaiting bool
 }
 

@@ -35,7 +35,7 @@ func newRingFile(seg segment.Segment, size int64) *ringFile {
 	return &ringFile{segment: seg, size: size, freeOffsets: map[int][]int64{}}
 }
 
-// allocateRing is the memory of one ring.
+// ringMemory is the memory of one ring.
 type ringMemory struct {
 	file   *ringFile
 	offset int64

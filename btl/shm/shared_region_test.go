@@ -32,12 +32,12 @@ func TestSharedRegion_BothWriteThenHide_LeavesNoFile(t *testing.T) {
 		size   int
 		peer   framework.Peer
 	}{
-		"another number": {mine.Number + 1, size, w.peer(0)},
-		"another size":   {mine.Number, size - 1, w.peer(0)},
-		"too large":      {mine.Number, size * 2, w.peer(0)},
-		"another peer":   {mine.Number, size, w.peer(1)},
-		"a name":         {mine.Number, size, framework.Peer{Incarnation: w.procs[0].incarnation, Blob: []byte("../" + string(w.peer(0).Blob))}},
-		"another life":   {mine.Number, size, framework.Peer{Incarnation: incarnation(1), Blob: w.peer(0).Blob}},
+		"another number":      {mine.Number + 1, size, w.peer(0)},
+		"another size":        {mine.Number, size - 1, w.peer(0)},
+		"too large":           {mine.Number, size * 2, w.peer(0)},
+		"another peer":        {mine.Number, size, w.peer(1)},
+		"a name":              {mine.Number, size, framework.Peer{Incarnation: w.procs[0].incarnation, Blob: []byte("../" + string(w.peer(0).Blob))}},
+		"another incarnation": {mine.Number, size, framework.Peer{Incarnation: incarnation(1), Blob: w.peer(0).Blob}},
 	} {
 		if a, err := s[1].OpenArea(of.peer, of.number, of.size); err == nil {
 			t.Errorf("%s: no error", what)

@@ -39,8 +39,8 @@ func jobPrefix(namespace string) string {
 
 // RemoveJobSegments removes the segments that dead processes of the job with that namespace have left in
 // dir and fallback (btl.shm.dir and btl.shm.fallback_dir), and returns their paths. The launcher
-// calls it at the end of the job. Segments of live processes stay. The next job of this user
-// removes them.
+// calls it at the end of the job. Segments of live processes stay. If their owners die later, the
+// next job of this user removes them.
 func RemoveJobSegments(dir, fallback, namespace string) (removed []string, err error) {
 	return removeStale(segment.Files{}, dir, fallback, jobPrefix(namespace))
 }
