@@ -87,9 +87,9 @@ type Info struct {
 	Address []byte
 	// IsLocalOnly is set if the provider reports that it reaches only its node.
 	IsLocalOnly bool
-	// Directed is set if receives may have the address of a peer.
+	// HasDirectedReceive is set if receives may have the address of a peer.
 	HasDirectedReceive bool
-	// Registers is set if the provider accepts only registered buffers.
+	// RequiresRegistration is set if the provider accepts only registered buffers.
 	RequiresRegistration bool
 	// PCI is the address of the interface, such as "0000:3b:00.0", or empty.
 	PCI string

@@ -138,7 +138,8 @@ type Infos struct {
 	raw  unsafe.Pointer
 }
 
-// Providers returns the names of the initialized providers.
+// Providers returns the names of the initialized providers, with or without offers on this machine, and of layers such as ofi_rxm. A provider
+// that found no device when it started may be missing.
 func (l *Library) Providers() ([]string, error) {
 	var list unsafe.Pointer
 	if r := C.ferry_providers(l.c, &list); r != 0 {
@@ -155,7 +156,7 @@ func (l *Library) Providers() ([]string, error) {
 }
 
 // Infos lists the offers with reliable, ordered tagged and untagged messages, in the library's order of preference: those of one provider and of layers over
-// it, or of all providers for "". An entry may be repeated with and without completion data or Directed. Only the given providers are
+// it, or of all providers for "". An entry may be repeated with and without completion data or HasDirectedReceive. Only the given providers are
 // queried. An empty list is no error.
 func (l *Library) Infos(provider string) (*Infos, error) {
 	var name *C.char

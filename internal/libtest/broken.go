@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Silent creates a library on a file system that does not respond, a FIFO without a writer.
+// NewUnresponsive creates a library on a file system that does not respond, a FIFO without a writer.
 func NewUnresponsive(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "silent.so")
@@ -19,7 +19,7 @@ func NewUnresponsive(t testing.TB) (path string) {
 	return path
 }
 
-// Answer unblocks readers of a library of Silent. It has no effect on other files.
+// Unblock unblocks the readers of a library of NewUnresponsive. It has no effect on other files.
 func Unblock(t testing.TB, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -33,7 +33,7 @@ func Unblock(t testing.TB, path string) {
 	t.Cleanup(func() { _ = w.Close() })
 }
 
-// Truncated copies the first half of a library to a file of its own.
+// CopyTruncated copies the first half of a library to a file of its own.
 func CopyTruncated(t testing.TB, library string) (path string) {
 	t.Helper()
 	data, err := os.ReadFile(library)

@@ -27,7 +27,7 @@ type Library struct {
 	err       error
 }
 
-// Beside returns the library whose C files are in a folder beside the caller's file.
+// LibraryBeside returns the library whose C files are in a folder beside the caller's file.
 func LibraryBeside(folder string) *Library {
 	_, caller, _, _ := runtime.Caller(1)
 	return &Library{Sources: filepath.Join(filepath.Dir(caller), folder)}

@@ -62,7 +62,7 @@ type Resource struct{ Transport, Device string }
 
 func (r Resource) String() string { return r.Transport + "/" + r.Device }
 
-// SlotsPerGrow is the number of slots that Grow adds.
+// SlotsPerGrow is the number of slots that AddSlots adds.
 const SlotsPerGrow = 256
 
 // MaxCopied is the length up to which Send copies a message, in bytes.

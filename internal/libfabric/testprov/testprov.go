@@ -23,7 +23,7 @@ const (
 	Faults  = "TESTPROV_FAULTS"  // Faults of the form NAME or NAME=NUMBER, separated by commas.
 	Faulty  = "TESTPROV_FAULTY"  // Providers with failing calls. Empty means all.
 	Version = "TESTPROV_VERSION" // Version of the library, "2.2" by default.
-	Dir     = "TESTPROV_DIR"     // Folder of its sockets.
+	Dir     = "TESTPROV_DIR"     // Folder of its sockets. Empty: it has none.
 )
 
 // Environment returns the variables for providers with faults.
