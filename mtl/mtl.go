@@ -96,7 +96,7 @@ type Env struct {
 	// Params is the filled result of Component.Params.
 	Params any
 	Upcall Receiver
-	// Fabric is set if no MTL was requested. The module is opened because this machine has network hardware
+	// IsUnrequested is set if no MTL was requested. The module is opened because this machine has network hardware
 	// (framework.Verdict.Network). It uses that hardware, or Open fails.
 	IsUnrequested bool
 }
@@ -233,26 +233,26 @@ type Finisher interface {
 	Finish()
 }
 
-// Looker is an optional interface of a module that receives an imminent message with fewer calls (framework.As).
+// ImmediateReceiver is an optional interface of a module that receives an imminent message with fewer calls (framework.As).
 type ImmediateReceiver interface {
 	// RecvAndPoll is Recv followed by Poll, until an operation completes or for about the duration of looks empty Polls. op and
 	// other operations may be complete when it returns.
 	RecvAndPoll(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
 }
 
-// Keeper is an optional interface of a module that saves the contents of received messages of one length (framework.As). Several receives
+// MessageSaver is an optional interface of a module that saves the contents of received messages of one length (framework.As). Several receives
 // may complete before the module reports the first, and a program may use one buffer for all of them, which then holds only the last
 // message.
 type MessageSaver interface {
-	// Keep saves messages of n bytes, up to MaxSavedMessage. It is called once, before any receive.
+	// SaveMessages saves the contents of messages of n bytes, up to MaxSavedMessage. It is called once, before any receive.
 	SaveMessages(n int)
 
-	// Kept returns the message of a receive that was posted with n bytes and completed with n bytes, or nil if it was not saved. The result
-	// is valid until the next call of the module. Kept is called from Owner.Done of op, before other operations start.
+	// SavedMessage returns the message of a receive that was posted with n bytes and completed with n bytes, or nil if it was not saved. The result
+	// is valid until the next call of the module. It is called from Owner.Done of op, before other operations start.
 	SavedMessage(op *Op) []byte
 }
 
-// MaxSavedMessage is the length of the longest message that Keeper saves.
+// MaxSavedMessage is the length of the longest message that MessageSaver saves.
 const MaxSavedMessage = 64
 
 // Registrar is an optional interface of a module whose network accesses memory directly, and has less work for registered memory

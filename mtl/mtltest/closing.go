@@ -114,7 +114,7 @@ func (w *world) idleThenClose(a, b *node) {
 	}
 }
 
-// The receiver of the last message closes first.
+// idleAfterPeer closes the receiver of the last message first.
 func (w *world) idleAfterPeer(a, b *node) {
 	for i := range 20 {
 		w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(i, 8))

@@ -236,7 +236,7 @@ type envelope struct {
 
 // member is one of the ranks of a process. The zero value is the first.
 type member struct {
-	// index counts the ranks of a process.
+	// index is the position among the ranks of the process.
 	index    int
 	endpoint uint16
 }

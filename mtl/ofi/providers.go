@@ -50,22 +50,22 @@ func (l Listing) String() string {
 	return [...]string{"ListedIfPresent", "ListedIfBasePresent", "ListedAlways", "ListedNever"}[l]
 }
 
-// A Fact is a quirk of a provider, with ferry's remedy.
+// A Quirk is a property of a provider that ferry works around, with the remedy.
 type Quirk struct {
-	// First and Last are the first and last affected version of libfabric. Zero means no bound.
+	// FirstVersion and LastVersion are the first and last affected version of libfabric. Zero means no bound.
 	FirstVersion, LastVersion libfabric.Version
-	// What describes the quirk.
+	// Description states the property.
 	Description string
 	Remedy      Remedy
 	// Eager is the length limit of RaiseEager, in bytes.
 	Eager int64
 	// DisabledBy is an environment variable whose presence removes the quirk, or empty.
 	DisabledBy string
-	// Fails is the regular expression of Expect for the names of failing cases of `ferry matrix`.
+	// FailingCases is a regular expression for the names of the cases of `ferry matrix` that fail, for ExpectFailures.
 	FailingCases string
 	// FoundIn is the year and month of discovery.
 	FoundIn string
-	// Shown names the program or case that shows the quirk.
+	// Evidence names the program or case that shows the quirk.
 	Evidence string
 }
 
@@ -186,7 +186,7 @@ var known = []Provider{
 	{Name: "ofi_*", Listed: ListedNever}, {Name: "off_*", Listed: ListedNever}, {Name: "lnx*", Listed: ListedNever},
 }
 
-// Known returns the known providers in order of preference. The caller must not modify their Facts.
+// Providers returns the known providers in order of preference. The caller must not modify their Quirks.
 func Providers() []Provider { return slices.Clone(known) }
 
 // lookupProvider returns the entry of a provider. Case is ignored.

@@ -69,7 +69,7 @@ type peer struct {
 	// sendErr is the error of all further sends; nil while the peer is connected.
 	sendErr     error
 	isForgotten bool
-	// isUnflushed is set while the peer is in module.unflushed.
+	// isUnflushed is set while the peer is in peerTable.unflushed.
 	isUnflushed bool
 }
 
@@ -201,7 +201,7 @@ func (m *module) drain() {
 	}
 }
 
-// awaited is a module whose worker has a descriptor.
+// descriptorModule is a module whose worker has a descriptor.
 type descriptorModule struct{ *module }
 
 func (a descriptorModule) FD() int { return a.worker.FD() }

@@ -123,7 +123,8 @@ func (g *queueGuard) receivePing(data []byte) bool {
 	return true
 }
 
-// pollGuard polls the guard's worker, and fails the module if the queue is blocked.
+// pollGuard polls the guard's worker, and fails the module if the queue is blocked. moves is set if an operation has just
+// completed.
 func (m *module) pollGuard(moves bool) {
 	g := m.guard
 	g.worker.Poll(g.events[:], true)

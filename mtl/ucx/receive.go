@@ -34,13 +34,13 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 // pollsPerLook is the number of polls of shared memory that take as long as one of sockets.
 const pollsPerLook = 8
 
-// RecvAndPoll implements mtl.Looker.
+// RecvAndPoll implements mtl.ImmediateReceiver.
 func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
 	if !m.usesTCP {
 		looks *= pollsPerLook
 	}
 	if m.slots.spareReceive != nil && len(buf) <= maxBounced {
-		return m.recvLookShort(op, from, e, buf, looks)
+		return m.recvShortAndPoll(op, from, e, buf, looks)
 	}
 	s, err := m.takeReceive(op, from, e, buf)
 	if err != nil {
@@ -57,9 +57,9 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 	return nil
 }
 
-// recvLookShort is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
+// recvShortAndPoll is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
 // slot is neither taken nor released.
-func (m *module) recvLookShort(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
 	from, err := m.checkSource(from, e)
 	if err != nil {
 		return err
@@ -98,13 +98,13 @@ func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 
 const _ = uint(ucp.MaxSaved - mtl.MaxSavedMessage) // UCX keeps enough bytes.
 
-// Keep implements mtl.Keeper.
+// SaveMessages implements mtl.MessageSaver.
 func (m *module) SaveMessages(n int) {
 	m.keptBytes = n
 	m.worker.SaveMessages(n)
 }
 
-// Kept implements mtl.Keeper.
+// SavedMessage implements mtl.MessageSaver.
 func (m *module) SavedMessage(op *mtl.Op) []byte {
 	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
 		return nil

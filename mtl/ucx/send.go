@@ -145,7 +145,8 @@ func (m *module) Idle() bool {
 	return m.slots.activeSends == 0 && len(m.results.pending) == 0
 }
 
-// Forget implements mtl.Module. In peer mode UCX releases the buffers at once.
+// Forget implements mtl.Module. In peer mode UCX releases the buffers of its sends at once, and otherwise
+// when they complete.
 func (m *module) Forget(to mtl.Endpoint, why error) {
 	p := &m.peers.all[to]
 	if p.isForgotten {

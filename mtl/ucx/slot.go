@@ -62,7 +62,7 @@ type slot struct {
 type slotTable struct {
 	all  []*slot // by slot number
 	free []uint32
-	// spareReceive is a slot for the next recvLookShort, or nil.
+	// spareReceive is a slot for the next recvShortAndPoll, or nil.
 	spareReceive *slot
 	activeSends  int
 	// longOperations counts the slots with isLong.
