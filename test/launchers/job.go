@@ -69,7 +69,7 @@ type Running struct {
 	mark      string
 	startedAt time.Time
 	ended     chan struct{}
-	// Error of the launcher, valid once waited is closed.
+	// Error of the launcher, valid once ended is closed.
 	launcherErr error
 	elapsed     time.Duration
 }
@@ -162,7 +162,7 @@ func (r *Running) Processes() []string { return describe(markedProcesses(r.mark)
 func (r *Running) AwaitEnd(limit time.Duration) []string { return describe(awaitNone(r.mark, limit)) }
 
 // Wait waits until the launcher has ended. It kills a job after its timeout and reports that in the
-// result. Ranks may outlive a killed launcher (see Gone).
+// result. Ranks may outlive a killed launcher (see AwaitEnd).
 func (r *Running) Wait() Result {
 	var late error
 	select {

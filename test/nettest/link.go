@@ -112,7 +112,7 @@ func awaitCarrier(name string, want bool) error {
 	}
 }
 
-// Met returns the packet counts of a link with Weather.
+// Counts returns the packet counts of a link with Faults.
 func (h *Hosts) Counts(i int) *PacketCounts { return &h.links[i].counts }
 
 // Cut drops all packets of the link in both directions from now on. The interfaces stay up, and no

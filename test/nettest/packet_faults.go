@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Weather has the faults of a link. The fate of the n-th packet of a direction depends only on
+// PacketFaults has the faults of a link. The fate of the n-th packet of a direction depends only on
 // Seed, the direction and n.
 type PacketFaults struct {
 	Seed uint64
@@ -30,7 +30,7 @@ type PacketFaults struct {
 // maxOvertakers is the maximum number of packets that overtake one.
 const maxOvertakers = 3
 
-// faultModel is the weather of one direction. It processes packets in order and is independent of the
+// faultModel has the faults of one direction. It processes packets in order and is independent of the
 // time.
 type faultModel struct {
 	PacketFaults
@@ -40,7 +40,7 @@ type faultModel struct {
 	counts *PacketCounts
 }
 
-// Met counts the packets of both directions and their faults.
+// PacketCounts counts the packets of both directions and their faults.
 type PacketCounts struct{ Packets, Lost, Reordered atomic.Int64 }
 
 type heldPacket struct {

@@ -33,10 +33,10 @@ func TestWeather_SameSeed_SameFaults(t *testing.T) {
 		t.Error("two runs of one seed differ")
 	}
 	if slices.Equal(one, arrivals(w, 1, n)) {
-		t.Error("both directions have the same weather")
+		t.Error("both directions have the same faults")
 	}
 	if slices.Equal(one, arrivals(PacketFaults{Seed: 8, Loss: 0.1, Reorder: 0.2}, 0, n)) {
-		t.Error("two seeds have the same weather")
+		t.Error("two seeds have the same faults")
 	}
 	if !slices.Equal(one[:100], arrivals(w, 0, n/10)[:100]) {
 		t.Error("later packets change the fate of earlier ones")

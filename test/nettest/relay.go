@@ -13,7 +13,7 @@ import (
 )
 
 // queueLength is the capacity in packets of each interface and, per direction, of the relay. It is large
-// enough that only the weather drops packets.
+// enough that only PacketFaults drop packets.
 const queueLength = 10000
 
 // A relay forwards packets between two tun devices until it is closed.
@@ -121,7 +121,7 @@ func (c *forwarder) read() {
 }
 
 // isBetweenHosts reports whether a packet is from one host to the other. Packets that an interface sends
-// by itself do not count, so that the weather of the others is reproducible.
+// by itself do not count, so that the faults of the others are reproducible.
 func (c *forwarder) isBetweenHosts(b []byte) bool {
 	first := 12 // Offset of the source in an IPv4 header. The destination follows it.
 	if c.source.Is6() {

@@ -90,7 +90,7 @@ func newSurvival(seed uint64, deaths int) *survival {
 	return p
 }
 
-// awaitDeath returns a time until the death. Most operations take less than a millisecond.
+// randomLifetime returns a time until the death. Most operations take less than a millisecond.
 func randomLifetime(rng *rand.Rand) time.Duration {
 	most := [...]time.Duration{20 * time.Microsecond, 200 * time.Microsecond, 2 * time.Millisecond, 10 * time.Millisecond}[rng.IntN(4)]
 	return time.Duration(rng.Int64N(int64(most)))
