@@ -1,9 +1,7 @@
-// Package floors holds the architecture of ferry as data: which floor each
-// package stands on, which imports that allows, and, in edges.txt, which there
-// are. Its tests read every Go file of the module and fail with the offending
-// edge, so that the layer diagram in ARCHITECTURE.md cannot drift from the code.
-//
-// It stands on the standard library only, and nothing but its tests uses it.
+// Package floors defines the architecture of ferry: the floor of each package and the permitted
+// imports. edges.txt lists the existing imports. The tests parse every Go file of the module and
+// report each forbidden or unlisted import, so that the layer diagram in ARCHITECTURE.md stays
+// correct. Only these tests use the package.
 package floors
 
 import (
@@ -12,29 +10,29 @@ import (
 	"strings"
 )
 
-// Floor is a level of the layer diagram. Imports go down, never up.
+// Floor is a level of the layer diagram. A package imports only its own floor and lower ones.
 type Floor int
 
 // The floors, from the ground.
 const (
-	Ground     Floor = iota // machine: shared memory, futexes, C libraries; the only unsafe code
-	Vocabulary              // framework
-	Contracts               // what components implement, and pure logic that they share
-	Movers                  // transports and bootstraps: they move bytes
-	Protocols               // what gives the bytes a meaning; they know contracts, not transports
-	Assembly                // which components there are, and their parameters
-	User                    // package mpi
-	Tools                   // commands and examples
+	Ground     Floor = iota // Shared memory, futexes and C libraries, with all unsafe code.
+	Vocabulary              // Package framework.
+	Contracts               // Interfaces of components, and their common logic.
+	Movers                  // Transports and bootstraps.
+	Protocols               // Message protocols, which import contracts but no transports.
+	Assembly                // Selection of components, and their parameters.
+	User                    // Package mpi.
+	Tools                   // Commands, examples, and tests of the whole.
 )
 
-// ground lists the folders below internal that make up the ground floor: only
-// there is unsafe, cgo or assembly allowed.
+// ground lists the folders below internal on the ground floor, where unsafe, cgo and assembly are
+// permitted.
 var ground = []string{
 	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "outfile", "pmixc",
 	"procstat", "progressline", "rawsys", "ring", "shmlayout", "simd", "stderr", "trustedfile", "ucp",
 }
 
-// rows maps folders to floors. The longest prefix that matches wins.
+// rows maps folders to floors. The longest matching prefix applies.
 var rows = []struct {
 	dir   string
 	floor Floor
@@ -42,36 +40,35 @@ var rows = []struct {
 	{"framework", Vocabulary}, {"internal/strictcbor", Vocabulary}, {"internal/text", Vocabulary},
 
 	{"pml", Contracts}, {"mtl", Contracts}, {"btl", Contracts}, {"bootstrap", Contracts}, {"coll", Contracts},
-	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // what transports of other modules are made of
-	{"coll/area", Contracts},          // what collective components in shared memory are made of
-	{"coll/heap", Contracts},          // memory that goroutines as ranks share
-	{"coll/leaders", Contracts},       // messages among one rank of each node or process
-	{"mtl/trial", Contracts},          // how MTLs try what a library offers
-	{"bootstrap/internal", Contracts}, // what bootstraps have in common
-	{"bootstrap/mesh", Contracts},     // what bootstraps over a launcher's address book have in common
+	{"btl/ring", Contracts}, {"btl/segment", Contracts}, // Parts for transports of other modules.
+	{"coll/area", Contracts},          // Parts of collective components in shared memory.
+	{"coll/heap", Contracts},          // Shared memory of goroutine ranks.
+	{"coll/leaders", Contracts},       // Messages among one rank of each node or process.
+	{"mtl/trial", Contracts},          // Self-tests of the libraries of MTLs.
+	{"bootstrap/internal", Contracts}, // Common parts of bootstraps.
+	{"bootstrap/mesh", Contracts},     // Bootstrap among the members over a launcher's address book.
 	{"agreement", Contracts}, {"cid", Contracts}, {"match", Contracts}, {"progress", Contracts}, {"pml/base", Contracts},
 
 	{"assembly", Assembly}, {"components", Assembly}, {"config", Assembly},
-	{"plugin", Assembly}, // transports as processes, on both sides
+	{"plugin", Assembly}, // Transports in processes of their own, both sides.
 
 	{"mpi", User},
 
 	{"cmd", Tools}, {"examples", Tools}, {"bench", Tools},
-	{"otel", Tools}, // a module of its own
+	{"otel", Tools}, // A separate module.
 	{"internal/lint", Tools},
 	// Tests of the whole.
 	{"docs", Tools}, {"packaging", Tools}, {"test", Tools}, {"test/nettest", Ground}, {"internal/testreport", Tools},
 }
 
-// componentFloor is the floor of what lies below the folder of a contract.
+// componentFloor is the floor of the components below the folder of a contract.
 var componentFloor = map[string]Floor{
 	"btl": Movers, "mtl": Movers, "bootstrap": Movers,
 	"pml": Protocols, "coll": Protocols,
 }
 
-// Of returns the floor of the package in folder dir, relative to the module's
-// root. An error means that the table has no row for it: a new folder needs a
-// place in the architecture before it gets code.
+// Of returns the floor of the package in folder dir, relative to the root of the module. It returns
+// an error if the table has no row for the folder.
 func Of(dir string) (Floor, error) {
 	if parts := strings.Split(dir, "/"); parts[0] == "internal" && len(parts) > 1 {
 		for _, g := range ground {
@@ -95,33 +92,32 @@ func Of(dir string) (Floor, error) {
 	return floor, nil
 }
 
-// IsKit reports whether dir holds a kit: the tests that every implementation of
-// a contract must pass, or helpers of tests. A kit stands on its contract's
-// floor; only tests, other kits and tools may import it.
+// IsKit reports whether dir contains a kit, which is a conformance suite of a contract or helpers of
+// tests. A kit is on the floor of its contract. Only tests, other kits and tools may import it.
 func IsKit(dir string) bool {
 	base := path.Base(dir)
 	return strings.HasSuffix(base, "test") || base == "needs" || base == "testprov"
 }
 
-// Use says what kind of file an import stands in.
+// Use is the kind of a file with imports.
 type Use int
 
 // The kinds of files.
 const (
-	Code         Use = iota // part of the package
-	InternalTest            // *_test.go of the package itself
-	ExternalTest            // *_test.go of package x_test, which sees x as a stranger does
+	Code         Use = iota // File of the package.
+	InternalTest            // Test file of the package.
+	ExternalTest            // Test file of package x_test, which uses only the exported identifiers of x.
 )
 
-// Check says what is wrong with an import of package to by package from (folders
-// relative to the module's root); nil if it is allowed.
+// Check returns an error if package from must not import package to. Both are folders relative to
+// the root of the module.
 //
 //   - Code imports lower floors. Protocols don't import Movers.
-//   - On the same floor: contracts and pure packages import one another, as do
-//     ground packages; elsewhere only packages of the same component or
-//     command subtree do, tools' common helpers below internal aside.
-//   - Tests of a package may also import kits. External tests may import
-//     anything below the tools: a protocol's external test needs a transport.
+//   - The packages of Ground, of Contracts and of Assembly may import others of the same floor. On
+//     the other floors, a package imports only packages of its component. Tools may also import
+//     the common packages of the commands, and package otel if they are below it.
+//   - Tests of a package may also import kits. External tests may import all floors below Tools,
+//     because the external test of a protocol needs a transport.
 func Check(from, to string, use Use) error {
 	ff, err := Of(from)
 	if err != nil {
@@ -139,26 +135,25 @@ func Check(from, to string, use Use) error {
 	}
 	switch {
 	case (under(from, "examples") || under(from, "otel")) && strings.Contains("/"+to+"/", "/internal/"):
-		return edge(from, ff, to, tf, "examples and modules of their own are like other people's code, which can't import internal packages")
+		return edge(from, ff, to, tf, "examples and separate modules cannot import internal packages")
 	case IsKit(to) && !IsKit(from) && ff != Tools:
 		return edge(from, ff, to, tf, "a kit is for tests")
 	case IsKit(from):
-		// A kit runs what it tests; it may not reach into the tools' floor from
-		// below, and otherwise takes what it needs.
+		// A kit runs its subjects on any floor except Tools.
 		if tf == Tools && ff != Tools {
 			return edge(from, ff, to, tf, "imports go down")
 		}
 	case tf > ff:
 		return edge(from, ff, to, tf, "imports go down")
 	case ff == Protocols && tf == Movers:
-		return edge(from, ff, to, tf, "protocols know contracts, not transports")
+		return edge(from, ff, to, tf, "protocols import contracts, not transports")
 	case tf == ff && !sameFloor(from, to, ff):
-		return edge(from, ff, to, tf, "packages of this floor don't know one another")
+		return edge(from, ff, to, tf, "packages of this floor do not import one another")
 	}
 	return nil
 }
 
-// sameFloor says whether from may import to, which stands on the same floor.
+// sameFloor reports whether from may import to, which is on the same floor.
 func sameFloor(from, to string, f Floor) bool {
 	switch f {
 	case Ground, Contracts, Assembly:
@@ -169,8 +164,8 @@ func sameFloor(from, to string, f Floor) bool {
 	return subtree(from) == subtree(to)
 }
 
-// subtree is the folder of the component that dir belongs to: its first two
-// elements, or the first for the user's package.
+// subtree returns the folder of the component of dir, which is its first two elements below a
+// contract, and otherwise the first.
 func subtree(dir string) string {
 	parts := strings.SplitN(dir, "/", 3)
 	if _, contract := componentFloor[parts[0]]; contract && len(parts) > 1 {
