@@ -19,14 +19,14 @@ type pair struct {
 }
 
 type testProc struct {
-	module         btl.Module
-	incarnation    framework.Incarnation
-	engine         *progress.Engine
-	pathDownErrors []error
-	peerGoneErrors []error
-	frames         int
-	frameLimit     int   // 0 if Limits was not called.
-	frameErr       error // Result of Frame.
+	module          btl.Module
+	incarnation     framework.Incarnation
+	engine          *progress.Engine
+	pathDownErrors  []error
+	peerEndedErrors []error
+	frames          int
+	frameLimit      int   // 0 if Limits was not called.
+	frameErr        error // Result of Frame.
 }
 
 // incarnation returns the identity of a rank of a pair.
@@ -39,7 +39,7 @@ func (p *testProc) PathDown(_ framework.Incarnation, err error) {
 	p.pathDownErrors = append(p.pathDownErrors, err)
 }
 func (p *testProc) PeerEnded(_ framework.Incarnation, err error) {
-	p.peerGoneErrors = append(p.peerGoneErrors, err)
+	p.peerEndedErrors = append(p.peerEndedErrors, err)
 }
 func (p *testProc) Limits(_ framework.Incarnation, _, frame int) { p.frameLimit = frame }
 func (p *testProc) Frame([]byte) error                           { p.frames++; return p.frameErr }

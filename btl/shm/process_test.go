@@ -120,7 +120,7 @@ func startChild(t *testing.T, single, dir string, attr *syscall.SysProcAttr) *ch
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// Reads need a path. The child connects to no process, so the reader connects to the child.
+	// Reads need a path from the owner. The child connects to no process, so the test registers one.
 	c.reader.inboundPaths[childIncarnation] = &inbound{module: c.reader, remote: c.reader.endpoints[childIncarnation].remote}
 	c.reader.inbox.Slot(0).SetState(shmlayout.Granted)
 	return c

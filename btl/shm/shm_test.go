@@ -127,7 +127,7 @@ func TestConnect_ProgressGoroutineSleeps_NoticesRefusal(t *testing.T) {
 			}
 			for ctx.Err() == nil { // Only the progress goroutine polls.
 				a.engine.Lock()
-				down, gone := len(a.pathDownErrors) > 0 && errors.Is(a.pathDownErrors[0], btl.ErrNeverOpened), len(a.peerGoneErrors) > 0
+				down, gone := len(a.pathDownErrors) > 0 && errors.Is(a.pathDownErrors[0], btl.ErrNeverOpened), len(a.peerEndedErrors) > 0
 				a.engine.Unlock()
 				if down && how == "refuses" || gone && how == "closes" {
 					return

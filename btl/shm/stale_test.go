@@ -12,7 +12,7 @@ import (
 
 // A job beside the launcher's own may be about to name its segments, or to inspect them after a
 // crash.
-func TestRemoveJob_OtherJobsPresent_LeavesTheirSegments(t *testing.T) {
+func TestRemoveJobSegments_OtherJobsPresent_LeavesTheirSegments(t *testing.T) {
 	dir, fallback := t.TempDir(), t.TempDir()
 	dead := filepath.Join(dir, jobPrefix("job-a")+"0-1")
 	others := filepath.Join(dir, jobPrefix("job-b")+"0-1")

@@ -49,7 +49,7 @@ func goTest(t *testing.T, packages ...string) string {
 	return string(out)
 }
 
-// report returns the text about events, without times.
+// reported returns the report about events without times, and whether it has failures.
 func reported(t *testing.T, slowest int, events string) (text string, failed bool) {
 	t.Helper()
 	var out bytes.Buffer

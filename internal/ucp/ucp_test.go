@@ -94,9 +94,10 @@ func start(t testing.TB) *Worker {
 	return w
 }
 
-// until polls workers until the event of a slot of the first has come. It keeps other events.
+// ends has the events that were polled and not yet returned, by worker and slot.
 type ends map[*Worker]map[uint32]Event
 
+// until polls workers until the event of a slot of the first has come. It keeps other events.
 func (all ends) until(t *testing.T, slot uint32, workers ...*Worker) Event {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {

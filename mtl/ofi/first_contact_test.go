@@ -60,7 +60,7 @@ func (g *gate) mustNotBlock(t testing.TB, calls func()) {
 	calls()
 }
 
-func noContact(rank int32, blob []byte) framework.Peer {
+func unknownPeer(rank int32, blob []byte) framework.Peer {
 	return framework.Peer{Incarnation: framework.Incarnation{Nonce: 4711 + uint64(rank)}, Proc: proc("job", rank), Blob: blob}
 }
 
@@ -84,7 +84,7 @@ func TestFirstContact_ProviderBlocks_CallsReturn(t *testing.T) {
 			gone := newOnceOp()
 			var ops []*onceOp
 			g.mustNotBlock(t, func() {
-				to, err := a.Connect(noContact(5, all[1].m.Blob()))
+				to, err := a.Connect(unknownPeer(5, all[1].m.Blob()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +103,7 @@ func TestFirstContact_ProviderBlocks_CallsReturn(t *testing.T) {
 					a.Cancel(&r.Op)
 					ops = append(ops, s, r, p)
 				}
-				other, err := a.Connect(noContact(6, all[1].m.Blob()))
+				other, err := a.Connect(unknownPeer(6, all[1].m.Blob()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +200,7 @@ func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 					a.m.Poll()
 				}
 				startProbe(false)
-				if _, err := a.m.Connect(noContact(5, b.m.Blob())); err != nil {
+				if _, err := a.m.Connect(unknownPeer(5, b.m.Blob())); err != nil {
 					t.Fatal(err)
 				}
 				for i := range 30 {

@@ -26,7 +26,7 @@ func everyThird(all kittest.Cases, n int) (some kittest.Cases) {
 	return some
 }
 
-// that returns the cases whose names match, or those that don't match.
+// matching returns the cases whose names match, or those that don't match.
 func matching(match bool, pattern string, all kittest.Cases) (some kittest.Cases) {
 	for _, c := range all {
 		if matched, _ := regexp.MatchString(pattern, c.Name); matched == match {
