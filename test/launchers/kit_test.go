@@ -24,7 +24,7 @@ import (
 
 const (
 	envKit      = "LAUNCHERS_KIT"      // Address of the test.
-	envSpeaks   = "LAUNCHERS_SPEAKS"   // Launcher.Speaks.
+	envSpeaks   = "LAUNCHERS_SPEAKS"   // Launcher.Interface.
 	envExchange = "LAUNCHERS_EXCHANGE" // Parameter exchange.
 )
 

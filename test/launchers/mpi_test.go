@@ -83,7 +83,7 @@ func pair(ctx context.Context) error {
 	took := time.Since(start)
 	fmt.Printf("a communicator of two after %v", took)
 	if took > pairTimeout {
-		return fmt.Errorf("the communicator took %v, want at most awake", took)
+		return fmt.Errorf("the communicator took %v, want at most %v", took, pairTimeout)
 	}
 	return errors.Join(exchangeByte(ctx, c, n), c.Close(), s.Close())
 }

@@ -25,7 +25,7 @@ func arrivals(w PacketFaults, direction uint64, n uint32) (out []uint32) {
 }
 
 // Failures must be reproducible.
-func TestWeather_SameSeed_SameFaults(t *testing.T) {
+func TestPacketFaults_SameSeed_SameFaults(t *testing.T) {
 	const n = 10000
 	w := PacketFaults{Seed: 7, Loss: 0.1, Reorder: 0.2}
 	one := arrivals(w, 0, n)
@@ -58,7 +58,7 @@ func TestWeather_SameSeed_SameFaults(t *testing.T) {
 		t.Errorf("%d of %d out of order", swaps, n)
 	}
 	if !slices.IsSorted(arrivals(PacketFaults{Seed: 7, Loss: 0.1}, 0, n)) {
-		t.Error("packets are out of order without Swap")
+		t.Error("packets are out of order without Reorder")
 	}
 	if got := arrivals(PacketFaults{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
 		t.Error("packets differ without faults")

@@ -31,7 +31,7 @@ func killRepeatedly(t *testing.T, n int, env ...string) {
 	killWithExcuse(t, n, nil, env...)
 }
 
-// killWithExcuse is kills with an excuse. Survivors may report that a resource that they shared with the
+// killWithExcuse is killRepeatedly with an excuse. Survivors may report that a resource that they shared with the
 // dead rank is unusable, which excused detects in their outputs.
 func killWithExcuse(t *testing.T, n int, excused func(outputs []string) bool, env ...string) {
 	t.Helper()

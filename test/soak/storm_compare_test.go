@@ -80,7 +80,7 @@ func (j *crossCheck) checkExit(rank int, e rankExit) {
 	case st == nil:
 		j.addFinding("crash: "+fmt.Sprint(e.err), "rank %d: %v:\n%s", rank, e.err, outputTail(e.out))
 	case e.err != nil:
-		j.addFinding("exit: "+fmt.Sprint(e.err), "rank %d: %v after its story:\n%s", rank, e.err, outputTail(e.out))
+		j.addFinding("exit: "+fmt.Sprint(e.err), "rank %d: %v after its report:\n%s", rank, e.err, outputTail(e.out))
 		j.reports[rank] = st
 	default:
 		j.reports[rank] = st
@@ -144,13 +144,13 @@ func (j *crossCheck) checkErrors(rank int, st *rankReport) {
 	short := j.kind == "shortage"
 	for peer, ch := range st.Peers {
 		if ch.Class != "" && !short && !j.isFaulty(peer) && !j.isFaulty(rank) {
-			j.addFinding("innocent pair: "+ch.Class, "rank %d was told an error about %d: %s: %s", rank, peer, ch.Op, ch.Err)
+			j.addFinding("innocent pair: "+ch.Class, "rank %d got an error about %d: %s: %s", rank, peer, ch.Op, ch.Err)
 		}
 	}
 	for _, ch := range st.Late {
 		switch {
 		case ch.Class == string(outcomeTooLate):
-			j.addFinding("late "+ch.Op+" accepted", "rank %d: late %s with %d succeeds after its end was told", rank, ch.Op, ch.Peer)
+			j.addFinding("late "+ch.Op+" accepted", "rank %d: late %s with %d succeeds after its end was reported", rank, ch.Op, ch.Peer)
 		case !strings.Contains(string(outcomeSent)+string(outcomeHung)+j.allowedClasses(rank, ch.Peer), ch.Class):
 			j.addFinding("class of late "+ch.Op+": "+ch.Class, "rank %d: late %s with %d: %s", rank, ch.Op, ch.Peer, ch.Err)
 		}
@@ -226,7 +226,7 @@ func (j *crossCheck) compareStream(at int) {
 			}
 			switch {
 			case k == outcomeTooLate:
-				j.addFinding("late "+sendNames[m.send]+" accepted", "%s was sent after the end of its receiver had been told", name)
+				j.addFinding("late "+sendNames[m.send]+" accepted", "%s was sent after the end of its receiver had been reported", name)
 			case !strings.ContainsRune(good, rune(k)):
 				j.addFinding(fmt.Sprintf("class of a send: %c", k), "%s: the sender says %c", name, k)
 			}
@@ -288,7 +288,7 @@ func (j *crossCheck) findOneSidedErrors() {
 				continue
 			}
 			if ch := x.Peers[b]; ch.Class != "" && y.Peers[a].Class == "" {
-				j.addFinding("one end", "rank %d was told an error about %d (%s: %s), and that none about it", a, b, ch.Op, ch.Err)
+				j.addFinding("one end", "rank %d got an error about %d (%s: %s), which got none about it", a, b, ch.Op, ch.Err)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func (p *stormPlayer) collectives(err error) {
 	p.Collectives.Op = ""
 }
 
-// endedContext returns an ended context.
+// endedContext is a context that has ended.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("a collective of this rank has failed"))
