@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/needs"
 )
 
-// User is the id of the attacker. No file belongs to this user unless a test gives it away.
+// User is the id of the attacker. The files of this user are those of Own.
 const User = 65534
 
 // Own gives files, folders and links to the attacker. Links are not followed.
@@ -49,8 +49,8 @@ func Link(t testing.TB, path, contents string) (target string) {
 	return target
 }
 
-// Flip exchanges what is at path, again and again and atomically, for links of the attacker to each
-// of the targets. The target "" removes path instead. The caller calls stop.
+// Flip replaces the file at path repeatedly and atomically by links of the attacker to each of the
+// targets. The target "" removes path instead. The caller calls stop.
 func Flip(t testing.TB, path string, targets ...string) (stop func()) {
 	t.Helper()
 	needs.Root(t, "make files of another user")

@@ -1,5 +1,5 @@
-// Package mem looks at typed slices as bytes. It is the only place where the
-// public package's generic functions meet unsafe.
+// Package mem converts between typed slices and their bytes. It has the unsafe code of the generic
+// functions of package mpi.
 package mem
 
 import (
@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Bytes returns the memory of s. The result is valid as long as s is, and has
-// no pointers in it only if T has none: check PointerFree first.
+// Bytes returns the memory of s. The result is valid as long as s is. It contains pointers unless
+// PointerFree of T is true.
 func Bytes[T any](s []T) []byte {
 	if len(s) == 0 {
 		return nil
@@ -17,8 +17,8 @@ func Bytes[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// Of returns b's memory as elements of type T, as many as fit whole. b must be
-// aligned for T.
+// Of returns the memory of b as elements of type T. It omits an incomplete last one. b must be
+// aligned for T, and Of panics otherwise.
 func Of[T any](b []byte) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -38,8 +38,8 @@ func Size[T any]() int {
 	return int(unsafe.Sizeof(t))
 }
 
-// PointerFree reports whether values of type T hold no pointers, so that their
-// bytes mean the same in another process. Cost for basic types: a switch.
+// PointerFree reports whether values of type T contain no pointers, so that their bytes are valid in
+// another process. It costs a switch for basic types.
 func PointerFree[T any]() bool {
 	var t T
 	switch any(t).(type) {
@@ -65,14 +65,14 @@ func pointerFree(t reflect.Type) bool {
 		}
 		return true
 	}
-	return false // uintptr too: an address means nothing elsewhere
+	return false // Includes uintptr, because an address is invalid in another process.
 }
 
-// ContextType returns a number that contexts of one type have in common, and no other
-// ones: the first word of an interface value, which is free to look at. nil: 0.
+// ContextType returns a number that identifies the dynamic type of a context, 0 for nil. It is the
+// first word of the interface value, and costs one load.
 func ContextType(ctx context.Context) uintptr { return *(*uintptr)(unsafe.Pointer(&ctx)) }
 
-// Within reports whether all of inner lies in outer's memory.
+// Within reports whether the memory of outer contains that of inner.
 func Within(outer, inner []byte) bool {
 	begin, from := uintptr(unsafe.Pointer(unsafe.SliceData(outer))), uintptr(unsafe.Pointer(unsafe.SliceData(inner)))
 	return from >= begin && from-begin <= uintptr(len(outer)) && uintptr(len(inner)) <= uintptr(len(outer))-(from-begin)

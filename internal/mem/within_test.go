@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWithinKnowsTheEdges(t *testing.T) {
+func TestWithin_Edges_AreExact(t *testing.T) {
 	all := make([]byte, 100)
 	outer := all[20:60:60]
 	for _, c := range []struct {
@@ -17,13 +17,13 @@ func TestWithinKnowsTheEdges(t *testing.T) {
 		}
 	}
 	if Within(nil, outer) {
-		t.Error("nothing holds something")
+		t.Error("a nil slice contains memory")
 	}
 }
 
-// If Go laid out interface values anew, a context that ends would be taken for one that
-// never does.
-func TestOnlyContextsOfOneTypeHaveOneNumber(t *testing.T) {
+// With another layout of interface values in Go, a context that ends would be mistaken for one that
+// never ends.
+func TestContextType_DifferentTypes_Differ(t *testing.T) {
 	kinds := []context.Context{nil, context.Background(), context.TODO(), t.Context(), context.WithValue(t.Context(), t, 1)}
 	others := []context.Context{nil, context.Background(), context.TODO(), nil, context.WithValue(context.TODO(), t, 2)}
 	var stop context.CancelFunc

@@ -1,8 +1,6 @@
 // Package stderr writes to standard error from a library. The Go runtime ends a process by
-// SIGPIPE if a write to descriptor 2 through os.Stderr finds a pipe without a reader, as
-// where the launcher is gone. A library must not end its program for a line that is lost.
-//
-// It stands on golang.org/x/sys.
+// SIGPIPE if a write to descriptor 2 through os.Stderr finds a pipe without a reader, for example
+// after the end of the launcher. A lost line must not end the program of a library.
 package stderr
 
 import (
@@ -12,7 +10,7 @@ import (
 )
 
 // Writer writes to standard error. A write blocks while the pipe or terminal is full, and
-// returns EPIPE if nobody reads any more.
+// returns EPIPE if it has no reader any more.
 type Writer struct{}
 
 // Write implements io.Writer.

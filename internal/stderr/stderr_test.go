@@ -14,8 +14,8 @@ import (
 
 const child = "STDERR_TEST_CHILD"
 
-// TestLostReaderDoesNotEndTheProcess: writing to descriptor 2 by os.Stderr would.
-func TestLostReaderDoesNotEndTheProcess(t *testing.T) {
+// A write to descriptor 2 through os.Stderr would end the process.
+func TestWriter_PipeWithoutReader_ReturnsEPIPE(t *testing.T) {
 	if os.Getenv(child) != "" {
 		_, err := stderr.Writer{}.Write([]byte("lost"))
 		if !errors.Is(err, unix.EPIPE) {

@@ -1,30 +1,30 @@
-// Package strictcbor is CBOR as ferry's processes exchange it. What comes from another
-// process is read strictly: definite lengths, no tags, nothing nested deeper than a
-// list in a part of a message, and lists of a bounded length.
+// Package strictcbor encodes and decodes the CBOR messages between ferry's processes. It accepts
+// only definite lengths, no tags, no nesting below the elements of a list in a part of a message,
+// and lists of a limited length.
 package strictcbor
 
 import "github.com/fxamacker/cbor/v2"
 
-// Codec encodes, and decodes strictly. It is safe for concurrent use.
+// Codec is an encoder with a strict decoder. It is safe for concurrent use.
 type Codec struct {
 	cbor.EncMode
 	cbor.DecMode
 }
 
-// New returns a codec that reads lists of at most so many elements, and texts as utf8
-// says.
+// New returns a codec that accepts lists of at most that many elements. utf8 is its mode for
+// texts.
 func New(elements int, utf8 cbor.UTF8Mode) Codec {
 	enc, err := cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode()
 	if err != nil {
-		panic(err) // the options are constants
+		panic(err) // The options are constants.
 	}
 	dec, err := cbor.DecOptions{
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
 		IndefLength:      cbor.IndefLengthForbidden,
 		TagsMd:           cbor.TagsForbidden,
-		MaxNestedLevels:  4, // message, part, list, element; also the library's minimum
+		MaxNestedLevels:  4, // Message, part, list and element. It is also the minimum of the library.
 		MaxArrayElements: elements,
-		MaxMapPairs:      16, // the library's minimum; no message has maps
+		MaxMapPairs:      16, // The minimum of the library. No message has maps.
 		UTF8:             utf8,
 	}.DecMode()
 	if err != nil {

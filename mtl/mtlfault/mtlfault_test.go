@@ -18,15 +18,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cases are those of the kit, with faults.
+// cases returns the cases of the kit for a module with faults.
 func cases(plan mtlfault.Plan) kittest.Cases {
 	return mtltest.Cases(mtltest.Subject{Component: mtlfault.Wrap(mtltest.NewMemory(mtltest.Options{}).Component(), "fault", "faults", plan)})
 }
 
-func TestWithoutFaultsTheKitPasses(t *testing.T) { cases(mtlfault.Plan{}).Run(t) }
+func TestKit_NoFaults_Passes(t *testing.T) { cases(mtlfault.Plan{}).Run(t) }
 
-// TestKitFindsEveryFault: each is an error of a case about what it breaks.
-func TestKitFindsEveryFault(t *testing.T) {
+// Each fault fails a case about the violated claim.
+func TestKit_EachFault_IsFound(t *testing.T) {
 	for _, f := range []struct {
 		caught, says string
 		plan         mtlfault.Plan
@@ -38,12 +38,12 @@ func TestKitFindsEveryFault(t *testing.T) {
 	} {
 		one, _ := cases(f.plan).Named(f.caught)
 		if err := one.Do(t.Context()); err == nil || !strings.Contains(err.Error(), f.says) {
-			t.Errorf("%+v: the kit says %v", f.plan, err)
+			t.Errorf("%+v: got %v", f.plan, err)
 		}
 	}
 }
 
-func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
+func TestWrap_InnerRegistered_BothAreFound(t *testing.T) {
 	inner := mtltest.NewMemory(mtltest.Options{}).Component()
 	r := framework.NewRegistry()
 	r.Register(inner)
@@ -54,15 +54,15 @@ func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
-// network is a module of which every send is under way when it returns, except those
-// of one tag, which fail.
+// network is a module whose sends are in progress when they return, except those with one tag, which
+// fail.
 type network struct {
 	mtl.Module
 	fails int32
-	sent  []int32 // tags
+	sent  []int32 // Tags.
 }
 
-// component opens it.
+// component returns the module from Open.
 type component struct {
 	mtl.Component
 	module *network
@@ -78,9 +78,9 @@ func (n *network) Send(_ *mtl.Op, _ mtl.Endpoint, e mtl.Envelope, _ []byte, _ mt
 	return false, nil
 }
 
-// TestMessageThatWasOvertakenConcernsNobody: its failure is not that of the message
-// before it, which is under way; and the failure of that one does not lose it.
-func TestMessageThatWasOvertakenConcernsNobody(t *testing.T) {
+// A failure of the delayed message is not that of the message that overtakes it, and a failure of the
+// latter does not lose the delayed one.
+func TestSend_Reordered_FailuresAreIndependent(t *testing.T) {
 	for fails, failed := range map[int32]bool{1: false, 2: true} {
 		n := &network{fails: fails}
 		m, err := mtlfault.Wrap(component{mtltest.NewMemory(mtltest.Options{}).Component(), n}, "fault", "faults", mtlfault.Plan{Reorder: 1}).Open(t.Context(), mtl.Env{})

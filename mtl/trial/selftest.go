@@ -97,7 +97,7 @@ func (t *tester) pollUntil(cond func() bool) {
 	}
 }
 
-// awaitOps polls until all operations are over or one has failed.
+// awaitOps polls until all operations have ended or one has failed.
 func (t *tester) awaitOps(trials ...*testOp) {
 	for _, o := range trials {
 		if t.pollUntil(func() bool { return o.isOver || firstError(trials) != nil }); t.err == nil {
