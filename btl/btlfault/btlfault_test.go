@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestWrappedComponentHasAPlaceOfItsOwn(t *testing.T) {
+func TestWrap_InnerRegistered_BothAreFound(t *testing.T) {
 	r := framework.NewRegistry()
 	r.Register(shm.Component())
 	r.Register(btlfault.Wrap(shm.Component(), btlfault.Plan{Drop: 20}).As("drop", "loses frames"))

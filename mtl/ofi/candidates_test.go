@@ -275,7 +275,7 @@ func TestLimitsFor_UnlimitedQueues_AreUnlimited(t *testing.T) {
 	}
 }
 
-func FuzzBlob(f *testing.F) {
+func FuzzCardEntry(f *testing.F) {
 	f.Add(cardEntry{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
 	f.Add([]byte{cardVersion, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -173,7 +173,7 @@ func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 }
 
 // An entry is decoded completely or rejected.
-func FuzzBlob(f *testing.F) {
+func FuzzCardEntry(f *testing.F) {
 	f.Add(entry.encode())
 	f.Add([]byte{cardVersion})
 	f.Fuzz(func(t *testing.T, in []byte) {
