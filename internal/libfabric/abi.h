@@ -1,10 +1,10 @@
-// What ferry uses of libfabric's binary interface, as it is from 1.17 to 2.6, so that no
-// header of the library is needed to compile: the structures, as far as they are used,
-// and numbers. Each name is libfabric's with an f before it. testdata/abi.c compares
-// them with the library's own headers.
+// The part of libfabric's binary interface that ferry uses, from version 1.17 to 2.6, so that the
+// library's headers are not needed: structures up to the last field that is used, and
+// constants. Each name is that of libfabric with the prefix f. testdata/abi.c compares them with
+// the library's headers.
 //
-// Newer versions append fields. What the library makes ends here with the last field that
-// is used; what we make has room at its end, in zeros, that newer ones may read or write.
+// Newer versions append fields. Structures of the library end here with the last field that is
+// used. Our structures have zeroed space at their end, which newer versions may read or write.
 #ifndef FERRY_LIBFABRIC_ABI_H
 #define FERRY_LIBFABRIC_ABI_H
 
@@ -14,11 +14,11 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-// What is asked of providers: the interface as of 1.17, the oldest version that ferry is
-// tested with.
+// Version of the interface that providers are queried with. 1.17 is the oldest version that ferry
+// is tested with.
 #define FFI_VERSION(major, minor) ((uint32_t)(major) << 16 | (minor))
 
-// Error numbers: the system's, and libfabric's own.
+// Error numbers of the system and of libfabric.
 enum {
 	FFI_EAGAIN = EAGAIN,
 	FFI_ENOMEM = ENOMEM,
@@ -31,7 +31,7 @@ enum {
 	FFI_ETRUNC = 265,
 };
 
-// Capabilities, flags of calls and modes are bits of 64; a bit may mean one of each.
+// Capabilities, flags of calls and modes are 64-bit sets. A bit may have a meaning in each.
 #define FFI_BIT(n) ((uint64_t)1 << (n))
 #define FFI_MSG FFI_BIT(1)
 #define FFI_TAGGED FFI_BIT(3)
@@ -62,13 +62,13 @@ enum {
 	FFI_CQ_FORMAT_TAGGED = 4,
 	FFI_WAIT_NONE = 0,
 	FFI_WAIT_FD = 3,
-	FFI_GETWAIT = 5, // of control
+	FFI_GETWAIT = 5, // Command of control.
 	FFI_ENABLE = 6,
 };
 
-// How memory is registered.
+// Modes of memory registration.
 enum {
-	FFI_MR_LOCAL = 1 << 2, // whatever a call is given must be registered
+	FFI_MR_LOCAL = 1 << 2, // All buffers of calls must be registered.
 	FFI_MR_VIRT_ADDR = 1 << 4,
 	FFI_MR_ALLOCATED = 1 << 5,
 	FFI_MR_PROV_KEY = 1 << 6,
@@ -84,10 +84,10 @@ enum {
 	FFI_ADDR_STR = 9,
 };
 
-// Room for what newer versions append.
+// Space for fields of newer versions.
 #define FFI_ROOM void *later[4]
 
-// Objects. Each begins with a ffid, whose calls all of them have.
+// Objects. Each begins with an ffid, whose calls they have in common.
 typedef struct ffid ffid;
 typedef struct ffid_fabric ffid_fabric;
 typedef struct ffid_domain ffid_domain;
@@ -95,7 +95,7 @@ typedef struct ffid_av ffid_av;
 typedef struct ffid_cq ffid_cq;
 typedef struct ffid_ep ffid_ep;
 
-// A slot of a table of calls that ferry never calls.
+// An entry of a table of calls that ferry never uses.
 typedef void (*ffi_unused)(void);
 
 typedef struct ffi_ops {
@@ -111,7 +111,7 @@ struct ffid {
 	ffi_ops *ops;
 };
 
-// What a provider offers. fi_dupinfo(NULL) makes an empty one, with all of its parts.
+// An offer of a provider. fi_dupinfo(NULL) returns an empty one with all of its parts.
 typedef struct ffi_tx_attr {
 	uint64_t caps, mode, op_flags, msg_order, comp_order;
 	size_t inject_size, size;
@@ -203,7 +203,7 @@ typedef struct ffi_cq_attr {
 	uint64_t flags;
 	int format, wait_obj, signaling_vector, wait_cond;
 	void *wait_set;
-	FFI_ROOM; // after 2.6: one more
+	FFI_ROOM; // One more after 2.6.
 } ffi_cq_attr;
 
 typedef struct ffi_ops_domain {
@@ -213,7 +213,7 @@ typedef struct ffi_ops_domain {
 	int (*endpoint)(ffid_domain *d, ffi_info *info, ffid_ep **out, void *context);
 } ffi_ops_domain;
 
-// Registered memory: calls that are given a part of it are given mem_desc, too.
+// Registered memory. Calls with a part of it also get mem_desc.
 typedef struct ffid_mr {
 	ffid fid;
 	void *mem_desc;
@@ -243,7 +243,7 @@ struct ffid_av {
 	ffi_ops_av *ops;
 };
 
-// Completion queue. Entries come as an array, whose elements have one size for ever.
+// Completion queue. Entries are an array whose elements have a fixed size.
 typedef struct ffi_cq_tagged_entry {
 	void *op_context;
 	uint64_t flags;
@@ -262,7 +262,7 @@ typedef struct ffi_cq_err_entry {
 	int err, prov_errno;
 	void *err_data;
 	size_t err_data_size;
-	FFI_ROOM; // from 1.20 on: the source
+	FFI_ROOM; // The source, from 1.20 on.
 } ffi_cq_err_entry;
 
 typedef struct ffi_ops_cq {
@@ -331,13 +331,13 @@ struct ffid_ep {
 	ffi_ops_tagged *tagged;
 };
 
-// What the library writes into while an operation is in progress.
+// Memory that the library writes while an operation is in progress.
 typedef struct ffi_context2 {
 	void *internal[8];
 } ffi_context2;
 
-// The functions, by their names in the library. Its symbols have versions; the dynamic
-// linker gives the newest of each, whose structures are at least as long as these.
+// The functions by their names in the library. Its symbols have versions. The dynamic linker
+// resolves the newest of each, whose structures are at least as long as these.
 typedef struct ffi_calls {
 	int (*fi_getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags, const ffi_info *hints, ffi_info **out);
 	void (*fi_freeinfo)(ffi_info *info);

@@ -1,10 +1,10 @@
-// What ferry uses of UCX's binary interface (libucp.so.0), as it is from 1.13 on, so that no
-// header of the library is needed to compile: structures up to the last field that is used,
-// calls and numbers. Each name is UCX's with an f or F before it. testdata/abi.c compares them with
-// the library's own headers.
+// The part of UCX's binary interface (libucp.so.0) that ferry uses, from version 1.13 on, so that the
+// library's headers are not needed: structures up to the last field that is used, calls and
+// constants. Each name is that of UCX with the prefix f or F. testdata/abi.c compares them with the
+// library's headers.
 //
-// Newer versions append fields, and look at those alone whose bits are set in the mask at the
-// beginning. What we make has room at its end, in zeros.
+// Newer versions append fields, and read only fields whose bits are set in the mask at the
+// beginning. Our structures have zeroed space at their end.
 #ifndef FERRY_UCP_ABI_H
 #define FERRY_UCP_ABI_H
 
@@ -35,12 +35,12 @@ enum {
 	FUCS_ERR_LAST = -100,
 };
 
-// A request in progress, NULL for what is over, or one of the errors above as a pointer.
+// A request in progress, NULL for a completed one, or one of the errors above as a pointer.
 typedef void *fucs_status_ptr_t;
 static inline int fucs_is_error(fucs_status_ptr_t p) { return (uintptr_t)p >= (uintptr_t)FUCS_ERR_LAST; }
 static inline int fucs_error(fucs_status_ptr_t p) { return (int)(intptr_t)p; }
 
-// Objects, which only the library looks into.
+// Opaque objects of the library.
 typedef struct fucp_config fucp_config_t;
 typedef struct fucp_context fucp_context_t;
 typedef struct fucp_worker fucp_worker_t;
@@ -105,7 +105,7 @@ typedef struct fucp_ep_params {
 	FUCP_ROOM;
 } fucp_ep_params_t;
 
-// What is known of a message.
+// Description of a message.
 typedef struct fucp_tag_recv_info {
 	uint64_t sender_tag;
 	size_t length;
@@ -122,7 +122,7 @@ enum {
 	FUCS_MEMORY_TYPE_HOST = 0,
 };
 
-// How an operation is asked for. The datatype that none is given for is bytes.
+// Parameters of an operation. The default datatype is bytes.
 typedef struct fucp_request_param {
 	uint32_t op_attr_mask;
 	uint32_t flags;
@@ -138,7 +138,7 @@ typedef struct fucp_request_param {
 	FUCP_ROOM;
 } fucp_request_param_t;
 
-// How data of a layout of one's own is packed and unpacked. Copied when the datatype is made.
+// Functions that pack and unpack a custom layout. UCX copies the structure when the datatype is made.
 typedef struct fucp_generic_dt_ops {
 	void *(*start_pack)(void *context, const void *buffer, size_t count);
 	void *(*start_unpack)(void *context, void *buffer, size_t count);
@@ -148,7 +148,7 @@ typedef struct fucp_generic_dt_ops {
 	void (*finish)(void *state);
 } fucp_generic_dt_ops_t;
 
-// Events of memory, that the program tells of by itself where they are declared external.
+// Events of memory that the program reports itself if they are declared external.
 enum {
 	FUCM_EVENT_VM_MAPPED = FUCP_BIT(16),
 	FUCM_EVENT_VM_UNMAPPED = FUCP_BIT(17),
@@ -156,7 +156,7 @@ enum {
 	FUCM_EVENT_MEM_TYPE_FREE = FUCP_BIT(21),
 };
 
-// The functions, by their names in the library.
+// The functions by their names in the library.
 typedef struct fucp_calls {
 	void (*ucp_get_version)(unsigned *major, unsigned *minor, unsigned *release);
 	fucs_status_t (*ucp_config_read)(const char *prefix, const char *file, fucp_config_t **out);
@@ -183,8 +183,8 @@ typedef struct fucp_calls {
 	fucs_status_t (*ucp_dt_create_generic)(const fucp_generic_dt_ops_t *ops, void *context, uint64_t *out);
 	void (*ucp_request_cancel)(fucp_worker_t *worker, void *request);
 	void (*ucp_request_free)(void *request);
-	const char *(*ucs_status_string)(fucs_status_t status); // in libucs, which comes with it
-	void (*ucm_set_external_event)(int events);		// in libucm, likewise
+	const char *(*ucs_status_string)(fucs_status_t status); // In libucs, a dependency of libucp.
+	void (*ucm_set_external_event)(int events);		// In libucm, a dependency of libucp.
 	void (*ucm_vm_munmap)(void *address, size_t length);
 } fucp_calls_t;
 

@@ -131,7 +131,7 @@ static void sent(void *request, fucs_status_t status, void *user_data)
 static void received(void *request, fucs_status_t status, const fucp_tag_recv_info_t *info, void *user_data)
 {
 	slot *s = user_data;
-	if (info->length == s->worker->kept && s->into && !status) { // others may complete before anybody looks
+	if (info->length == s->worker->kept && s->into && !status) { // Further receives into the buffer may complete before the next poll.
 		memcpy(s->kept, s->into, s->worker->kept);
 		s->has_kept = 1;
 	}

@@ -1,12 +1,12 @@
-// Shows what a provider of libfabric makes of messages that nobody receives yet and
-// of matched probes, without ferry: two endpoints in one process. One sends messages
-// with a tag that the other does not ask for, and then one that it does. Then one
-// sends, the other peeks with FI_CLAIM and receives what it has claimed.
+// Shows how a provider of libfabric handles unexpected messages and matched probes, without ferry.
+// Two endpoints are in one process. One sends messages with a tag that the other does not receive,
+// followed by one with a tag that it receives. Then one sends, and the other peeks with FI_CLAIM and
+// receives the claimed message.
 //
 //	cc -o claim claim.c -lfabric && ./claim PROVIDER [ROUNDS]
 //
-// Exit status 0: all arrived; 1: the provider is at fault, and how; 2: the
-// provider is not there. A crash speaks for itself.
+// Exit status 0: all messages arrived. 1: the provider is at fault, with a description. 2: the
+// provider is not available. A crash also shows a fault.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static struct {
 	struct fid_av *av;
 	struct fid_cq *cq;
 	struct fid_ep *ep;
-	fi_addr_t to; // the other one
+	fi_addr_t to; // Address of the other endpoint.
 } side[2];
 
 static void die(const char *what, long code)
@@ -48,8 +48,8 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-// wait returns 0, or the error of the completion, of side s; the other one
-// progresses too. Nothing for five seconds is a fault.
+// wait returns 0, or the error of the completion of side s. The other side progresses, too. Five
+// seconds without a completion are a fault.
 static int wait_for(int s, struct fi_cq_tagged_entry *got)
 {
 	for (double end = now() + 5; now() < end;) {
@@ -79,7 +79,7 @@ static void send8(uint64_t tag)
 	MUST(r);
 }
 
-// behind sends one message behind others that nobody receives until it has come.
+// behind sends one message behind others that are received only after it.
 static void behind(void)
 {
 	enum { others = 20 };
@@ -147,8 +147,8 @@ int main(int argc, char **argv)
 	behind();
 	static const size_t lengths[] = {8, 3000, 100000, 0};
 	for (int i = 0; i < rounds; i++) {
-		// Three messages: two are claimed, the third is received, then the
-		// claimed ones are, the second first.
+		// Three messages. Two are claimed. Then the third is received, followed by the
+		// claimed ones in reverse order.
 		size_t n = lengths[i % 4];
 		static char out[3][100000], in[3][100000];
 		static struct fi_context2 tx[3], rx[3];

@@ -1,28 +1,28 @@
-// A libfabric that misbehaves: the real one, except for what FABRIC_FAULT names.
+// A faulty libfabric. It is the real library except for the fault in FABRIC_FAULT:
 //
-//	old           it says that it is version 1.5
-//	hang_load     loading it takes longer than anybody waits
-//	hang_start    so does listing its providers
-//	hang_getinfo  so does asking them what they offer
-//	hang_tcp      so does asking tcp;ofi_rxm, or all
-//	crash_tcp     asking tcp;ofi_rxm, or all, is a segmentation violation
-//	hang_domain   so does opening a domain of tcp;ofi_rxm
+//	old           its version is 1.5
+//	hang_load     loading it exceeds every timeout
+//	hang_start    listing its providers hangs
+//	hang_getinfo  querying the offers hangs
+//	hang_tcp      querying those of tcp;ofi_rxm, or of all, hangs
+//	crash_tcp     querying those of tcp;ofi_rxm, or of all, is a segmentation violation
+//	hang_domain   opening a domain of tcp;ofi_rxm hangs
 //	segments      providers over ofi_rxm cut messages into segments, as they do if
-//	              ferry doesn't keep them from it
+//	              ferry does not prevent it
 //	drop          completions of tcp;ofi_rxm never come
 //	fail          its completion queues fail once FABRIC_FAULT_NOW is set
 //	stray         they have FABRIC_FAULT_NOW errors that belong to no operation; half of
-//	              them have a context that is the library's own
-//	cancel        once FABRIC_FAULT_NOW is set, the receive that was posted last ends
-//	              as canceled, and so do probes that find nothing
+//	              them have a context of the library
+//	cancel        once FABRIC_FAULT_NOW is set, the newest posted receive ends as
+//	              canceled, and so do probes without a message
 //
-//	order         its version is 2.1, and a receive from any source takes its place behind
+//	order         its version is 2.1, and a receive from any source is posted behind
 //	              the next one from one address
 //	undirected    no provider has receives from one address
 //
 //	handlers_load, handlers_start, handlers_open, handlers_insert, handlers_send
-//	              then it takes SIGSEGV and SIGTERM, once, without a stack of their own, and
-//	              exits on them
+//	              at that moment it handles SIGSEGV and SIGTERM, once, without a signal
+//	              stack, and exits on them
 //
 //	cc -shared -fPIC -o libfault.so fault.c -ldl
 #define _GNU_SOURCE
@@ -43,9 +43,9 @@
 #define LIBRARY "libfabric.so.1"
 #endif
 #ifndef LONG
-#define LONG 2 // seconds that "hang" takes; tests wait for the end
+#define LONG 2 // Duration of a hang in seconds. Tests wait for its end.
 #endif
-#define LONGER (3 * LONG) // so does that of one provider, while another one passes its self-test on a busy machine
+#define LONGER (3 * LONG) // Duration of that of one provider, while another one passes its self-test on a busy machine.
 
 static void *real(const char *name)
 {
@@ -131,7 +131,7 @@ static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *e, uint64_t
 {
 	if (fault("stray") && strays < now()) {
 		strays++;
-		static uint32_t own[128]; // what looks like the context of an operation that is not there
+		static uint32_t own[128]; // Resembles the context of an unknown operation.
 		for (int i = 0; i < 128; i++)
 			own[i] = 200;
 		memset(e, 0, sizeof(*e));
@@ -145,7 +145,7 @@ static ssize_t cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *e, uint64_t
 	return r;
 }
 
-// The receive from any source that is to come behind the next one.
+// The receive from any source that is posted behind the next one.
 static struct fi_msg_tagged late;
 static struct iovec late_parts[2];
 static uint64_t late_flags;

@@ -1,11 +1,11 @@
-// Shows what a provider of libfabric makes of a long message whose sender has died, without
-// ferry: a process sends it and is killed, and another one, which has seen it, receives it.
+// Shows how a provider of libfabric handles a long message of a failed sender, without ferry. A process
+// sends the message and is killed, and another one, which has probed it, receives it.
 //
 //	cc -o orphan orphan.c -lfabric && ./orphan PROVIDER directed|undirected
 //
-// directed: receives can have an address (FI_DIRECTED_RECV). Exit status 0: the receive ends
-// with an error, or has the message; 1: the provider is at fault, and how; 2: the provider is
-// not there. A crash speaks for itself.
+// directed: receives may have an address (FI_DIRECTED_RECV). Exit status 0: the receive ends with an
+// error or has the message. 1: the provider is at fault, with a description. 2: the provider is not
+// available. A crash also shows a fault.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static int completion(void)
 	exit(1);
 }
 
-// progress has the network go on for some time.
+// progress progresses the endpoint for some time.
 static void progress(double seconds)
 {
 	for (double end = now() + seconds; now() < end;)
@@ -102,9 +102,9 @@ static void open_endpoint(const char *provider, int directed)
 	MUST(fi_enable(ep));
 }
 
-// to_itself sends a message to this process. ofi_rxm looks connections up in a table that it
-// frees with the last one, and then looks into all the same: there has to be another one than
-// the sender's, as a process of ferry has to itself from its self-test.
+// to_itself sends a message to this process. ofi_rxm has a table of connections, which it frees with
+// the last one and accesses afterwards. The process therefore needs a connection besides that of the
+// sender, as a process of ferry has to itself since its self-test.
 static void to_itself(const char *own)
 {
 	static struct fi_context2 rx;
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
 		printf("peeks do not find the message: %s\n", fi_strerror(e));
 		return 1;
 	}
-	progress(0.2); // the network hears of it
+	progress(0.2); // The network detects the failure.
 	printf("a receive of %d bytes whose sender was killed: ", LENGTH);
 	fflush(stdout);
 	long r = fi_trecv(ep, data, LENGTH, NULL, directed ? peer : FI_ADDR_UNSPEC, TAG, 0, &context);

@@ -1,4 +1,4 @@
-// Where an endpoint is sent from.
+// Receiving side of connections.
 #include "testprov.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 64 << 10, BUDGET = 4 << 20 }; // bytes that one read takes, and one progress
+enum { AT_ONCE = 64 << 10, BUDGET = 4 << 20 }; // Bytes of one read, and of one progress.
 
 void tp_accept(tp_ep *ep)
 {
@@ -35,7 +35,7 @@ static tp_recv *active(tp_ep *ep, uint64_t id)
 	return r;
 }
 
-// came notes that n bytes of a message are where they belong.
+// came records that n more bytes of a message are at their destination.
 static void came(tp_ep *ep, tp_conn *c, tp_recv *r, size_t n)
 {
 	c->left -= n;
@@ -43,8 +43,8 @@ static void came(tp_ep *ep, tp_conn *c, tp_recv *r, size_t n)
 		tp_fetched(ep, r, 0);
 }
 
-// where returns where the next bytes of a message belong. Of one that nobody wants any
-// more they go to waste.
+// where returns the destination of the next bytes of a message. The bytes of a message without a
+// receive are discarded.
 static struct iovec where(tp_conn *c, tp_recv *r)
 {
 	static _Thread_local char waste[AT_ONCE];
@@ -56,14 +56,14 @@ static struct iovec where(tp_conn *c, tp_recv *r)
 	return v;
 }
 
-// refused: not of the same network, or of another job.
+// refused: of another network or of another job.
 static int refused(const tp_ep *ep, const hello *h)
 {
 	return strncmp(h->fabric, ep->domain->c.fabric, sizeof(h->fabric) - 1) || memcmp(h->key, ep->key, KEY);
 }
 
-// take takes one frame, and returns how many bytes it had: 0 if it is not all here, -1 if
-// it makes no sense.
+// take handles one frame, and returns its length in bytes, 0 if the frame is incomplete, or -1 if
+// it is malformed.
 static ssize_t take(tp_ep *ep, tp_conn *c, const char *at, size_t n)
 {
 	frame f;
@@ -120,7 +120,7 @@ static ssize_t take(tp_ep *ep, tp_conn *c, const char *at, size_t n)
 	return -1;
 }
 
-// tp_read takes what has come by a connection.
+// tp_read reads the data that has arrived on a connection.
 void tp_read(tp_ep *ep, tp_conn *c)
 {
 	for (size_t budget = 0; budget < BUDGET && !c->dead;) {
@@ -160,7 +160,7 @@ void tp_read(tp_ep *ep, tp_conn *c)
 		tp_lost(ep, c);
 }
 
-// tp_sweep frees connections that are no more, or all.
+// tp_sweep frees closed connections, or all.
 void tp_sweep(tp_ep *ep, int all)
 {
 	for (tp_conn **at = &ep->conns; *at;) {

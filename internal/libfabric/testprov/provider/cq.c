@@ -1,4 +1,4 @@
-// Completion queues. A queue is as long as it has to be. Its descriptor is an epoll of
+// Completion queues. The length of a queue is not limited. Its descriptor is an epoll descriptor of
 // all sockets of its endpoint.
 #include "testprov.h"
 
@@ -7,8 +7,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-// tp_done tells the owner of an operation that it is over; error as in errno, or 0.
-// over is what of a message did not fit.
+// tp_done adds the completion of an operation. error is an errno, or 0. over is the number of bytes
+// of a message that did not fit.
 void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, size_t over, int error)
 {
 	if (!context)
@@ -30,7 +30,7 @@ void tp_done(tp_cq *q, void *context, uint64_t tag, uint64_t data, size_t n, siz
 	};
 }
 
-// tp_done_later is tp_done some reads of the queue later.
+// tp_done_later is tp_done after some more reads of the queue.
 void tp_done_later(tp_cq *q, long reads, void *context, uint64_t tag, uint64_t data, size_t n, int error)
 {
 	if (!reads) {
@@ -45,7 +45,7 @@ void tp_done_later(tp_cq *q, long reads, void *context, uint64_t tag, uint64_t d
 	q->last = l;
 }
 
-// forget_late frees the first of those that are due later.
+// forget_late frees the first delayed completion.
 static void forget_late(tp_cq *q)
 {
 	later *l = q->late;
@@ -89,7 +89,7 @@ static ssize_t read_error(ffid_cq *f, ffi_cq_err_entry *out, uint64_t flags)
 	entry e = q->ring[q->first];
 	q->first = (q->first + 1) % q->room;
 	q->n--;
-	// What newer versions have behind the size of err_data is left alone.
+	// Fields of newer versions behind the size of err_data are not written.
 	out->op_context = e.ok.op_context;
 	out->flags = 0;
 	out->len = e.ok.len;
@@ -112,8 +112,8 @@ static const char *text(ffid_cq *f, int error, const void *data, char *buf, size
 	return strerror(error < 0 ? -error : error);
 }
 
-// tp_trywait: the descriptor tells of what comes through sockets. What is here already,
-// or waits for the clock, it does not tell of.
+// tp_trywait: the descriptor reports data on sockets only. It does not report completions that exist
+// already or that wait for the clock.
 int tp_trywait(ffid_fabric *fabric, ffid **fids, int count)
 {
 	(void)fabric;
@@ -153,7 +153,7 @@ static ffi_ops_cq calls = {.size = sizeof(calls), .read = read_cq, .readerr = re
 int tp_cq_open(ffid_domain *d, ffi_cq_attr *attr, ffid_cq **out, void *context)
 {
 	MAY_FAIL(&OF(tp_domain, fid, d)->c, "fi_cq_open");
-	if (attr->format != FFI_CQ_FORMAT_TAGGED || attr->size > 1 << 24) // as if it had to be in memory
+	if (attr->format != FFI_CQ_FORMAT_TAGGED || attr->size > 1 << 24) // As if the queue had to fit into memory.
 		return attr->size > 1 << 24 ? -FFI_ENOMEM : -ENOSYS;
 	tp_cq *q = calloc(1, sizeof(*q));
 	if (!q)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Address vector. The number of an address is its place.
+// Address vector. The number of an address is its index.
 static int insert(ffid_av *f, const void *address, size_t count, uint64_t *out, uint64_t flags, void *context)
 {
 	(void)flags, (void)context;
@@ -31,7 +31,7 @@ static int insert(ffid_av *f, const void *address, size_t count, uint64_t *out, 
 	return count;
 }
 
-// Removed addresses keep their places: nobody is to get their numbers.
+// Removed addresses keep their index, which is not reused.
 static int remove_address(ffid_av *f, uint64_t *address, size_t count, uint64_t flags)
 {
 	(void)flags;
@@ -75,7 +75,7 @@ static int close_domain(ffid *f)
 {
 	tp_domain *d = OF(tp_domain, fid.fid, f);
 	if (d->regions)
-		abort(); // libfabric would answer EBUSY, and keep all of it
+		abort(); // libfabric would return EBUSY and keep the object.
 	free(d);
 	return 0;
 }

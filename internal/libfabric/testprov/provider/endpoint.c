@@ -1,4 +1,4 @@
-// Endpoints: what is asked of them becomes frames and receives.
+// Endpoints, whose calls become frames and receives.
 #include "testprov.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 static tp_ep *of(ffid_ep *f) { return OF(tp_ep, fid, f); }
 
-// known returns the bits that a tag has here.
+// known returns the bits that a tag has in this provider.
 static uint64_t known(const tp_ep *ep, uint64_t tag)
 {
 	uint64_t highest = ep->domain->c.tags;
@@ -27,10 +27,10 @@ static tp_peer *peer(tp_ep *ep, uint64_t to)
 	return av->peers[to];
 }
 
-// after counts down to a fault, by messages to others.
+// after counts the messages to others until a fault.
 static int after(const tp_ep *ep, long n) { return n > 0 && ep->to_others >= n; }
 
-// room says whether a message may go to a peer now.
+// room reports whether a message may leave for a peer now.
 static int room(tp_ep *ep, tp_peer *p, int injected)
 {
 	const config *c = &ep->domain->c;
@@ -42,7 +42,7 @@ static int room(tp_ep *ep, tp_peer *p, int injected)
 	return !c->again || tp_now() - p->since >= c->again;
 }
 
-// out_of sends a message. context is NULL where none is told.
+// out_of sends a message. context is NULL without a completion.
 static ssize_t out_of(tp_ep *ep, int tagged, const void *buf, size_t n, uint64_t to, uint64_t tag, uint64_t data, void *context,
 		      int injected)
 {
@@ -67,7 +67,7 @@ static ssize_t out_of(tp_ep *ep, int tagged, const void *buf, size_t n, uint64_t
 		if (!(s = calloc(1, sizeof(*s))))
 			return -FFI_ENOMEM;
 		*s = (tp_send){.id = ++ep->ids, .context = context, .body = buf, .n = n, .to = p};
-		((ffi_context2 *)context)->internal[0] = s; // providers write there
+		((ffi_context2 *)context)->internal[0] = s; // Providers write to the context.
 		ep->sending++;
 	}
 	if (after(ep, c->lose)) {

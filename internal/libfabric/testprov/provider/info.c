@@ -1,4 +1,4 @@
-// What the library offers: fi_getinfo and its kin.
+// The offers of the library: fi_getinfo and related functions.
 #include "testprov.h"
 
 #include <netinet/in.h>
@@ -8,9 +8,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-// An ffi_info with all of its parts, in one piece.
+// An ffi_info with all of its parts in one allocation.
 typedef struct all {
-	ffi_info info; // must be first
+	ffi_info info; // It must be the first field.
 	ffi_tx_attr tx;
 	ffi_rx_attr rx;
 	ffi_ep_attr ep;
@@ -85,7 +85,7 @@ EXPORT void fi_freeinfo(ffi_info *info)
 	}
 }
 
-// entry describes a provider. NULL: there is no memory.
+// entry describes a provider. It returns NULL without memory.
 static all *entry_of(const config *c)
 {
 	all *a = (all *)duplicate(NULL);
@@ -97,7 +97,7 @@ static all *entry_of(const config *c)
 	a->info.addr_format = c->format;
 	if (c->format == FFI_SOCKADDR_IN) {
 		a->address.sin_family = AF_INET;
-		a->address.sin_addr.s_addr = htonl(0xc6336400 + c->host); // 198.51.100.0/24, which is for examples
+		a->address.sin_addr.s_addr = htonl(0xc6336400 + c->host); // 198.51.100.0/24 is for examples.
 		a->info.src_addr = &a->address;
 		a->info.src_addrlen = sizeof(a->address);
 	}
@@ -111,8 +111,8 @@ static all *entry_of(const config *c)
 	return a;
 }
 
-// asked reports whether hints ask for a provider: by its name, or by that of what is
-// below its layers.
+// asked reports whether the hints request a provider, by its name or by that of its base
+// provider.
 static int asked(const ffi_info *hints, const config *c)
 {
 	const char *name = hints && hints->fabric_attr ? hints->fabric_attr->prov_name : NULL;
@@ -166,7 +166,7 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
 		if (hints && (c[i].mr & ~hints->domain_attr->mr_mode))
 			continue;
 		r = add(&end, &c[i]);
-		// psm3 has completion data for those who ask for it, and fewer bits of a tag then.
+		// psm3 has completion data only on request, and fewer tag bits then.
 		if (!r && !strcmp(c[i].provider, "psm3") && hints && hints->domain_attr->cq_data_size && !tp_fault("nodata", NULL)) {
 			c[i].data = 4;
 			r = add(&end, &c[i]);
@@ -176,7 +176,7 @@ EXPORT int fi_getinfo(uint32_t version, const char *node, const char *service, u
 		r = -FFI_ENODATA;
 	if (r)
 		fi_freeinfo(list);
-	else if (tp_fault("incomplete", NULL)) // its first entry lacks a part
+	else if (tp_fault("incomplete", NULL)) // The first entry lacks a part.
 		list->ep_attr = NULL;
 	*out = r ? NULL : list;
 	return r;

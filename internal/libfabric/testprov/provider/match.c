@@ -1,10 +1,10 @@
-// Matching: receives, messages that nobody has received, peeks, claims and cancels.
+// Matching of receives, unexpected messages, peeks, claims and cancels.
 #include "testprov.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Lists of receives and of messages, whose links stand at the same place in both.
+// Lists of receives and of messages. The link has the same offset in both.
 typedef struct node {
 	struct node *next, *before;
 } node;
@@ -25,17 +25,17 @@ static void drop(list *l, void *item)
 	*(x->next ? (void **)&x->next->before : &l->tail) = x->before;
 }
 
-// from reports whether a message's sender is the one that is asked for.
+// from reports whether a message has the requested sender.
 static int from(const tp_ep *ep, uint64_t asked, const unsigned char *address)
 {
 	if (!ep->directed || asked == FFI_ADDR_UNSPEC)
-		return 1; // without FI_DIRECTED_RECV, the interface says, an address is ignored
+		return 1; // Without FI_DIRECTED_RECV, the interface ignores the address.
 	return asked < ep->av->n && !memcmp(ep->av->addresses[asked], address, ADDRESS);
 }
 
 static int alike(uint64_t a, uint64_t b, uint64_t ignore) { return ((a ^ b) & ~ignore) == 0; }
 
-// tp_place returns where in its buffers the byte at belongs, and how much room follows.
+// tp_place returns the destination of the byte at an offset, and the space behind it.
 struct iovec tp_place(tp_recv *r, size_t at)
 {
 	struct iovec *v = r->part;
@@ -56,7 +56,7 @@ static void fill(tp_recv *r, const char *body, size_t n)
 	}
 }
 
-// tp_fetched ends a receive that is in no list any more, or is in that of the active ones.
+// tp_fetched ends a receive that is in no list or in the list of active ones.
 void tp_fetched(tp_ep *ep, tp_recv *r, int error)
 {
 	size_t over = r->total - r->wanted;
@@ -72,8 +72,8 @@ void tp_fetched(tp_ep *ep, tp_recv *r, int error)
 	free(r);
 }
 
-// deliver has r, which is in no list, receive a message: at once, or from its sender.
-// body is NULL if that one has it.
+// deliver receives a message into r, which is in no list, at once or from its sender. body is NULL
+// if the sender has the contents.
 static void deliver(tp_ep *ep, tp_recv *r, tp_conn *by, const unsigned char *address, uint64_t tag, uint64_t data, const char *body,
 		    size_t n, uint64_t id)
 {
@@ -87,7 +87,7 @@ static void deliver(tp_ep *ep, tp_recv *r, tp_conn *by, const unsigned char *add
 		tp_fetched(ep, r, 0);
 		return;
 	}
-	if (!by) { // it is lost with its sender
+	if (!by) { // The message is lost with its sender.
 		r->wanted = 0;
 		tp_fetched(ep, r, ECONNRESET);
 		return;
@@ -101,11 +101,11 @@ static void deliver(tp_ep *ep, tp_recv *r, tp_conn *by, const unsigned char *add
 		tp_fetched(ep, r, 0);
 }
 
-// tp_arrived takes a message that has come, or that its sender has for us.
+// tp_arrived handles a message that has arrived, or that its sender keeps.
 void tp_arrived(tp_ep *ep, tp_conn *by, const unsigned char *address, int tagged, uint64_t tag, uint64_t data, const char *body, size_t n,
 		int fetched, uint64_t id)
 {
-	// First those from one address, if that is the fault; otherwise in order.
+	// With the fault order, receives from one address match first. Otherwise all match in order.
 	for (int pass = ep->domain->c.directed_first ? 0 : 1; pass < 2; pass++)
 		for (tp_recv *r = ep->receives[tagged].head; r; r = r->next) {
 			if (pass == 0 && (!ep->directed || r->from == FFI_ADDR_UNSPEC))
@@ -153,12 +153,12 @@ static tp_recv *copy_of(const tp_recv *what)
 	if (r) {
 		*r = *what;
 		r->room = r->part[0].iov_len + r->part[1].iov_len;
-		((ffi_context2 *)r->context)->internal[0] = r; // providers write there
+		((ffi_context2 *)r->context)->internal[0] = r; // Providers write to the context.
 	}
 	return r;
 }
 
-// tp_post takes a receive.
+// tp_post posts a receive.
 ssize_t tp_post(tp_ep *ep, int tagged, const tp_recv *what)
 {
 	if (ep->receiving >= ep->domain->c.rx)
@@ -176,7 +176,7 @@ ssize_t tp_post(tp_ep *ep, int tagged, const tp_recv *what)
 	return 0;
 }
 
-// tp_peek looks for a message, and takes it out of matching if it is to be claimed.
+// tp_peek probes for a message, and removes it from matching for a claim.
 ssize_t tp_peek(tp_ep *ep, const ffi_msg_tagged *m, int claim)
 {
 	tp_msg *found = find(ep, 1, m->addr, m->tag, m->ignore);
@@ -194,7 +194,7 @@ ssize_t tp_peek(tp_ep *ep, const ffi_msg_tagged *m, int claim)
 	return 0;
 }
 
-// tp_take receives what a peek with the same context has claimed.
+// tp_take receives the message that a peek with the same context has claimed.
 ssize_t tp_take(tp_ep *ep, const ffi_msg_tagged *m)
 {
 	tp_msg *found = ep->claimed.head;
@@ -232,7 +232,7 @@ ssize_t tp_cancel(ffid *f, void *context)
 	return 0;
 }
 
-// tp_lost ends what came by a connection that is no more.
+// tp_lost ends the messages of a closed connection.
 void tp_lost(tp_ep *ep, tp_conn *by)
 {
 	list *lists[] = {&ep->messages[0], &ep->messages[1], &ep->claimed};
@@ -249,7 +249,7 @@ void tp_lost(tp_ep *ep, tp_conn *by)
 	}
 }
 
-// tp_forget frees all, when the endpoint closes.
+// tp_forget frees everything when the endpoint closes.
 void tp_forget(tp_ep *ep)
 {
 	list *lists[] = {&ep->messages[0], &ep->messages[1], &ep->claimed, &ep->receives[0], &ep->receives[1], &ep->active};

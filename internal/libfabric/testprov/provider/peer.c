@@ -1,5 +1,5 @@
-// Where an endpoint sends to: a connection in one direction for each peer, so that what is
-// sent there arrives in its order.
+// Sending side of connections. Each peer has a connection in one direction, so that its messages
+// arrive in order.
 #include "testprov.h"
 
 #include <stdio.h>
@@ -25,13 +25,13 @@ tp_peer *tp_peer_of(tp_ep *ep, const unsigned char *address)
 	return p;
 }
 
-// tp_end_send tells of a send that is over, and frees it.
+// tp_end_send adds the completion of a send, and frees it.
 void tp_end_send(tp_ep *ep, tp_send *s, int error)
 {
 	if (!s)
 		return;
 	if (error && ep->domain->c.dead_silent) {
-		free(s); // it counts as one that is not over
+		free(s); // The operation never completes.
 		return;
 	}
 	ep->sending--;
@@ -39,7 +39,7 @@ void tp_end_send(tp_ep *ep, tp_send *s, int error)
 	free(s);
 }
 
-// tp_fail ends all that is on its way to a peer. The next message connects again.
+// tp_fail ends all messages in flight to a peer. The next message connects again.
 void tp_fail(tp_ep *ep, tp_peer *p, int error)
 {
 	if (p->fd >= 0) {
@@ -104,7 +104,7 @@ static int dial(tp_ep *ep, tp_peer *p)
 	return 0;
 }
 
-// tp_flush writes what waits for a peer, and returns an error if that peer is gone.
+// tp_flush writes the queued frames of a peer, and returns an error if the peer has failed.
 int tp_flush(tp_ep *ep, tp_peer *p)
 {
 	while (p->head) {
@@ -149,8 +149,8 @@ int tp_flush(tp_ep *ep, tp_peer *p)
 	return 0;
 }
 
-// tp_put sends a frame behind those before it. body is left alone until own is over, unless
-// it is copied. An error: the peer is gone, and own is over.
+// tp_put queues a frame behind earlier ones. body must remain valid until own ends, unless it is
+// copied. After an error the peer has failed, and own has ended.
 int tp_put(tp_ep *ep, tp_peer *p, const frame *f, const void *body, size_t n, tp_send *own, int copy)
 {
 	out *o = new_out(f, body, n, own, copy);
@@ -165,7 +165,7 @@ int tp_put(tp_ep *ep, tp_peer *p, const frame *f, const void *body, size_t n, tp
 	return p->queued > 1 && p->writing ? 0 : tp_flush(ep, p);
 }
 
-// tp_fetch sends what a receiver asks for of a message.
+// tp_fetch sends the part of a message that a receiver requests.
 void tp_fetch(tp_ep *ep, const frame *f)
 {
 	tp_send **at = &ep->offered;
@@ -186,7 +186,7 @@ void tp_fetch(tp_ep *ep, const frame *f)
 		prefix = n;
 	frame d = {.type = DATA, .to = f->to, .n = prefix};
 	if (old) {
-		// The whole of it goes, or the peer is gone, and with it the rest.
+		// The frame leaves completely, or the peer has failed and the rest is lost.
 		int r = tp_put(ep, p, &d, old, prefix, n == prefix ? s : NULL, 1);
 		free(old);
 		if (n == prefix)

@@ -1,4 +1,4 @@
-// The providers that this library can be, as far as is known of them, and their faults.
+// The simulated providers with their known properties, and their faults.
 #include "testprov.h"
 
 #include <limits.h>
@@ -10,8 +10,8 @@
 
 #define TAGS(bits) ((bits) == 64 ? 0xaaaaaaaaaaaaaaaaull : (1ull << ((bits) - 1)))
 
-// Sizes of what hardware has are those of the provider's defaults where they are known,
-// and plausible otherwise. No limit is SIZE_MAX.
+// Sizes are the defaults of the provider if they are known, and plausible values otherwise. SIZE_MAX
+// means no limit.
 static const config profiles[] = {
 	{.provider = "cxi", .fabric = "cxi", .domain = "cxi0", .format = 15, .address = 16, .tags = TAGS(48), .data = 8,
 	 .max_message = UINT32_MAX, .inject = 192, .eager = 2048, .tx = 1024, .rx = 1024, .parts = 1,
@@ -37,7 +37,7 @@ long tp_now(void)
 	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-// tp_linger has the caller wait: so long, and for a byte from gate, unless that is 0.
+// tp_linger blocks for a time, and until a byte arrives at gate unless that is 0.
 void tp_linger(long milliseconds, long gate)
 {
 	char byte;
@@ -61,7 +61,7 @@ static int item(const char *list, const char *name, long *value)
 	return 0;
 }
 
-// tp_fault says whether a fault is on; its number is in *value, if it has one.
+// tp_fault reports whether a fault is on. *value is its number, if it has one.
 int tp_fault(const char *name, long *value) { return item(getenv("TESTPROV_FAULTS"), name, value); }
 
 // tp_outcome is the result of a call whose name is a fault; otherwise TP_WORKS. It is an input or output error without a number.
@@ -74,58 +74,58 @@ long tp_outcome(const config *c, const char *call)
 	return r;
 }
 
-// number returns the number of a fault, usual where it has none, or 0 where it is off.
+// number returns the number of a fault, usual without a number, or 0 if the fault is off.
 static long number(const char *name, long usual)
 {
 	long n = usual;
 	return tp_fault(name, &n) ? n : 0;
 }
 
-// The faults. handlers is when a provider takes SIGSEGV and SIGTERM: 1 as it is loaded,
-// 2 as an endpoint opens, 3 at insert, 4 at the first send.
+// The faults. handlers is the moment at which a provider handles SIGSEGV and SIGTERM: 1 at load, 2 when
+// an endpoint opens, 3 at insert, 4 at the first send.
 static void faults(config *c)
 {
-	c->no_directed = tp_fault("nodirected", NULL); // no receives from one address
-	c->directed_first = tp_fault("order", NULL);   // a receive from one address is served before older ones from any
-	c->dead_silent = tp_fault("silent", NULL);     // nothing is said of what a dead peer takes along
-	c->claim_hangs = tp_fault("claim", NULL);      // a claimed message of 8 to 16 KiB never comes (opx before 2.6)
-	c->quiet_cut = tp_fault("cut", NULL);	       // a message that is too long is cut, and nobody told (psm3 on sockets)
-	if (tp_fault("placed", NULL)) // the completion of a message that was cut has the length of what was placed
+	c->no_directed = tp_fault("nodirected", NULL); // No receives from one address.
+	c->directed_first = tp_fault("order", NULL);   // A receive from one address matches before older ones from any.
+	c->dead_silent = tp_fault("silent", NULL);     // Operations with a failed peer do not complete.
+	c->claim_hangs = tp_fault("claim", NULL);      // A claimed message of 8 to 16 KiB never arrives (opx before 2.6).
+	c->quiet_cut = tp_fault("cut", NULL);	       // A message that is too long is truncated without an error (psm3 on sockets).
+	if (tp_fault("placed", NULL)) // The completion of a truncated message has the length of the stored part.
 		c->whole = 0;
-	c->hang = tp_fault("hang", NULL);	       // who asks what it offers waits for two seconds
-	c->stale = tp_fault("stale", NULL);	       // registrations outlive their memory, unless the environment forbids them
-	c->again = number("again", 1000);	       // for so many milliseconds a peer takes nothing
-	c->slow = number("slow", 1000);		       // insert takes so many, and so does the first message to a peer
-	c->peeks = number("peeks", 3);		       // what a peek has found is told so many reads of the queue later
-	// A byte from this descriptor is waited for,
-	c->insert = number("insert", 0); // when an address is taken in
-	c->meet = number("meet", 0);	 // with the first message to a peer
-	c->part = number("part", 0);	 // when an endpoint closes
-	c->registers = number("registers", 0);   // this descriptor gets a + for each registration, and a - for its end
-	if (tp_fault("mr_local", NULL)) // buffers must be registered
+	c->hang = tp_fault("hang", NULL);	       // A query of the offers takes two seconds.
+	c->stale = tp_fault("stale", NULL);	       // Registrations outlive their memory, unless the environment forbids them.
+	c->again = number("again", 1000);	       // Milliseconds for which a peer accepts no message.
+	c->slow = number("slow", 1000);		       // Milliseconds of an insert and of the first message to a peer.
+	c->peeks = number("peeks", 3);		       // Reads of the queue before the result of a peek.
+	// The following calls block until a byte arrives at this descriptor:
+	c->insert = number("insert", 0); // inserting an address
+	c->meet = number("meet", 0);	 // the first message to a peer
+	c->part = number("part", 0);	 // closing an endpoint
+	c->registers = number("registers", 0);   // This descriptor gets a + for each registration, and a - for its end.
+	if (tp_fault("mr_local", NULL)) // Buffers must be registered.
 		c->mr |= FFI_MR_LOCAL;
-	if (tp_fault("nodata", NULL)) // no completion data
+	if (tp_fault("nodata", NULL)) // No completion data.
 		c->data = 0;
-	if (tp_fault("tags", NULL)) // bits of a tag
+	if (tp_fault("tags", NULL)) // Bits of a tag.
 		c->tags = TAGS(number("tags", 40));
-	if (tp_fault("max", NULL)) // the longest message, in bytes
+	if (tp_fault("max", NULL)) // The longest message, in bytes.
 		c->max_message = number("max", 1 << 20);
-	if (tp_fault("unlimited", NULL)) // queues
+	if (tp_fault("unlimited", NULL)) // Queues without a limit.
 		c->tx = c->rx = SIZE_MAX;
-	if (tp_fault("queues", NULL)) // of so many operations
+	if (tp_fault("queues", NULL)) // Operations in the queues.
 		c->tx = c->rx = number("queues", 16);
-	if (tp_fault("rx", NULL)) // receives: contradicts the rest
+	if (tp_fault("rx", NULL)) // Receives, in contradiction to the rest.
 		c->rx = number("rx", 0);
-	if (tp_fault("tx", NULL)) // sends, likewise
+	if (tp_fault("tx", NULL)) // Sends, in contradiction to the rest.
 		c->tx = number("tx", 0);
-	if (tp_fault("injects", NULL)) // bytes: more than a message has, say
+	if (tp_fault("injects", NULL)) // Bytes, for example more than the longest message.
 		c->inject = number("injects", 0);
 	if (c->inject > c->eager)
 		c->eager = c->inject;
-	// What goes wrong after so many messages to others:
-	c->late = number("late", 50); // the completion queue fails
-	c->flip = number("flip", 50); // bytes change on their way
-	c->lose = number("lose", 50); // messages are lost
+	// Faults after that many messages to others:
+	c->late = number("late", 50); // The completion queue fails.
+	c->flip = number("flip", 50); // Bytes change.
+	c->lose = number("lose", 50); // Messages are lost.
 	if (tp_fault("handlers", NULL)) {
 		c->caught[0] = SIGSEGV;
 		c->caught[1] = SIGTERM;
@@ -134,7 +134,7 @@ static void faults(config *c)
 	}
 }
 
-// tp_configs fills in what is there, and returns how many entries.
+// tp_configs fills in the available configurations, and returns their number.
 int tp_configs(config *out, int room)
 {
 	const char *list = getenv("TESTPROV_PROFILE");
@@ -142,7 +142,7 @@ int tp_configs(config *out, int room)
 	for (size_t i = 0; i < sizeof(profiles) / sizeof(profiles[0]); i++) {
 		if (!item(list, profiles[i].provider, NULL))
 			continue;
-		int networks = 1 + tp_fault("fabrics", NULL); // two that have no way to each other
+		int networks = 1 + tp_fault("fabrics", NULL); // Two networks that are not connected.
 		for (int k = 0; k < networks && n < room; k++, n++) {
 			out[n] = profiles[i];
 			out[n].caught_at = AT_OPEN;
@@ -151,7 +151,7 @@ int tp_configs(config *out, int room)
 				out[n].fabric = "another";
 				out[n].domain = !strcmp(out[n].domain, "mlx5_0") ? "mlx5_1" : !strcmp(out[n].domain, "eth0") ? "eth1" : "second";
 			}
-			if (tp_fault("ethernet", NULL)) // psm3 on a plain interface
+			if (tp_fault("ethernet", NULL)) // psm3 on a plain interface.
 				out[n].domain = "eth0";
 			faults(&out[n]);
 		}
@@ -165,8 +165,8 @@ static void leave(int s)
 	_exit(77);
 }
 
-// tp_catch takes signals as such a provider does: without a stack of their own, and to
-// exit on them.
+// tp_catch handles signals as such a provider does, without a signal stack and by
+// exiting.
 void tp_catch(const config *c, int when)
 {
 	struct sigaction a;
@@ -178,20 +178,20 @@ void tp_catch(const config *c, int when)
 
 static int stale;
 
-// Providers read the environment of registration caches as they are loaded: whoever sets
-// it later is too late. A monitor that sees what the kernel is asked for lets nothing get stale.
+// Providers read the environment of registration caches when they are loaded. A later change has no
+// effect. With a monitor that watches the kernel, no registration is stale.
 __attribute__((constructor)) static void load(void)
 {
 	const char *most = getenv("FI_MR_CACHE_MAX_COUNT"), *monitor = getenv("FI_MR_CACHE_MONITOR");
 	int watched = monitor && ((!strcmp(monitor, "kdreg2") && !access("/dev/kdreg2", R_OK)) || !strcmp(monitor, "userfaultfd"));
 	stale = !(most && !strcmp(most, "0")) && !watched;
 	const char *profile = getenv("TESTPROV_PROFILE"), *efa = getenv("FI_EFA_MR_CACHE_ENABLE");
-	if (item(profile, "efa", NULL) && !watched) // it has a switch of its own
+	if (item(profile, "efa", NULL) && !watched) // It has its own variable.
 		stale = !efa || strcmp(efa, "0");
 	config c = {.caught = {SIGSEGV, SIGTERM}};
 	c.caught_at = number("handlers", AT_OPEN);
 	tp_catch(&c, AT_LOAD);
-	if (tp_fault("crash", NULL)) // it takes the process down as it is loaded
+	if (tp_fault("crash", NULL)) // It crashes the process when it is loaded.
 		raise(SIGSEGV);
 }
 

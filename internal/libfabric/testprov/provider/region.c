@@ -1,14 +1,14 @@
-// Registered memory. What the network is given of it comes with its descriptor.
+// Registered memory. The network gets a part of it with its descriptor.
 #include "testprov.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-// tell says on a descriptor that a registration has begun or ended.
+// tell reports the begin or the end of a registration on a descriptor.
 static void tell(const tp_domain *d, char what)
 {
 	if (d->c.registers && write(d->c.registers, &what, 1) != 1)
-		abort(); // the test's pipe is full, or gone
+		abort(); // The test's pipe is full or closed.
 }
 
 static int close_region(ffid *f)
@@ -68,7 +68,7 @@ static int reg(ffid *f, const void *buf, size_t n, uint64_t access, uint64_t off
 
 ffi_ops_mr tp_region_calls = {.size = sizeof(tp_region_calls), .reg = reg};
 
-// tp_may reports whether a call may be given n bytes with a descriptor, or without one.
+// tp_may reports whether a call may get n bytes with a descriptor, or without one.
 int tp_may(const tp_domain *d, const void *desc, const void *buf, size_t n)
 {
 	if (n == 0 || (!desc && !(d->c.mr & FFI_MR_LOCAL)))

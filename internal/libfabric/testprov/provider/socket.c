@@ -1,4 +1,4 @@
-// Sockets: where an endpoint listens, and what is ready.
+// Sockets: the listening socket of an endpoint, and readiness.
 #include "testprov.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// name fills in the socket of an address, and returns its length; 0: the folder's name is
+// name fills in the socket address, and returns its length, or 0 if the name of the folder is
 // too long.
 static socklen_t name(const unsigned char *address, struct sockaddr_un *out)
 {
@@ -30,7 +30,7 @@ static socklen_t name(const unsigned char *address, struct sockaddr_un *out)
 	return offsetof(struct sockaddr_un, sun_path) + 1 + n;
 }
 
-// invent makes an address that may be free.
+// invent returns an address that may be free.
 static int invent(tp_ep *ep)
 {
 	const config *c = &ep->domain->c;
@@ -48,7 +48,7 @@ static int invent(tp_ep *ep)
 	return 0;
 }
 
-// tp_listen takes an address.
+// tp_listen listens at an address.
 int tp_listen(tp_ep *ep)
 {
 	struct sockaddr_un at;
@@ -73,7 +73,7 @@ int tp_listen(tp_ep *ep)
 	return -EADDRINUSE;
 }
 
-// tp_connect returns a socket that is connected, or a negated error; EAGAIN: later.
+// tp_connect returns a connected socket or a negated error. With EAGAIN, the caller retries later.
 int tp_connect(const unsigned char *address)
 {
 	struct sockaddr_un to;
@@ -96,7 +96,7 @@ void tp_watch(tp_ep *ep, int fd, watch *w, uint32_t events, int how)
 	epoll_ctl(ep->cq->epoll, how, fd, &e);
 }
 
-// tp_progress moves what can be moved.
+// tp_progress sends and receives without blocking.
 void tp_progress(tp_ep *ep)
 {
 	struct epoll_event e[16];
@@ -112,7 +112,7 @@ void tp_progress(tp_ep *ep)
 			break;
 		case PEER:
 			if (OF(tp_peer, w, w)->fd < 0)
-				break; // it has failed since
+				break; // It has failed in the meantime.
 			if (e[i].events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))
 				tp_fail(ep, OF(tp_peer, w, w), ECONNRESET);
 			else

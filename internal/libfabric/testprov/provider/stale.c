@@ -1,6 +1,6 @@
-// A registration cache that does not hear when memory goes: it holds the pages that were
-// at an address when it was registered, as a network interface does, and goes on reading
-// them when others are there. A pipe can hold pages.
+// A registration cache that is not notified of unmapped memory. It holds the pages that were at an
+// address at registration, as a network interface does, and continues to read them after other
+// pages were mapped. A pipe can hold pages.
 #include "testprov.h"
 
 #include <fcntl.h>
@@ -9,26 +9,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { KEPT = 64, BYTES = 32 << 10 }; // registrations, and how much of the beginning of each is looked at
+enum { KEPT = 64, BYTES = 32 << 10 }; // Number of registrations, and the compared bytes at the beginning of each.
 
 typedef struct registration {
 	const char *at;
 	size_t n;
-	int held[2]; // the pages
+	int held[2]; // The pages.
 } registration;
 
 static registration kept[KEPT];
 static int used, oldest;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-// add registers the beginning of a buffer. The pages are made to be the process's own:
-// otherwise writing to them would put others there.
+// add registers the beginning of a buffer. It first makes the pages private to the process.
+// Otherwise a store would replace them.
 static registration *add(const char *body, size_t n, size_t prefix)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
 	char *first = (char *)((uintptr_t)body & ~(page - 1));
 	if (madvise(first, body + prefix - first, MADV_POPULATE_WRITE))
-		return NULL; // a constant, perhaps
+		return NULL; // It may be a constant.
 	registration r = {.at = body, .n = n};
 	if (pipe2(r.held, O_CLOEXEC | O_NONBLOCK))
 		return NULL;
@@ -47,8 +47,8 @@ static registration *add(const char *body, size_t n, size_t prefix)
 	return at;
 }
 
-// tp_registered returns what the network sees of the beginning of a buffer, *prefix bytes
-// that the caller frees; NULL: what is there.
+// tp_registered returns the beginning of a buffer as the network sees it, in *prefix bytes that the
+// caller frees, or NULL if that is the current content.
 char *tp_registered(const char *body, size_t n, size_t *prefix)
 {
 	size_t want = n < BYTES ? n : BYTES;

@@ -1,18 +1,18 @@
-// A small libfabric for tests: reliable messages over Unix sockets, with the attributes
-// of providers whose hardware is not here, and with their faults. Written from what
-// ../../abi.h declares; it is what a program sees that loads it in libfabric's place.
+// A small libfabric for tests. It has reliable messages over Unix sockets, and the attributes and
+// faults of providers for absent hardware. It implements the declarations of ../../abi.h, and
+// replaces libfabric for a program that loads it.
 //
-//	TESTPROV_PROFILE  providers that are there, with a comma between them (profile.c)
-//	TESTPROV_FAULTS   what goes wrong, likewise, each NAME or NAME=NUMBER (profile.c)
-//	TESTPROV_FAULTY   providers whose calls fail; none: those of all do
-//	TESTPROV_VERSION  what fi_version says; 2.2
-//	TESTPROV_DIR      a folder for its sockets, which then also reach across network
-//	                  namespaces; none: abstract ones
+//	TESTPROV_PROFILE  available providers, separated by commas (profile.c)
+//	TESTPROV_FAULTS   faults, separated by commas, each NAME or NAME=NUMBER (profile.c)
+//	TESTPROV_FAULTY   providers whose calls fail; empty: all
+//	TESTPROV_VERSION  result of fi_version; 2.2 by default
+//	TESTPROV_DIR      a folder for its sockets, which then also connect network
+//	                  namespaces; empty: abstract sockets
 //
 //	gcc -shared -fPIC -fvisibility=hidden -O1 -o libtestprov.so provider/*.c
 //
-// Calls on one domain come one at a time (FI_THREAD_DOMAIN), and it progresses only
-// while a completion queue is read, or a message is sent (FI_PROGRESS_MANUAL).
+// Calls on one domain must not overlap (FI_THREAD_DOMAIN). It progresses only while a completion
+// queue is read or a message is sent (FI_PROGRESS_MANUAL).
 #ifndef TESTPROV_H
 #define TESTPROV_H
 
@@ -23,31 +23,31 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { ADDRESS = 32, KEY = 40 }; // bytes
+enum { ADDRESS = 32, KEY = 40 }; // In bytes.
 
-// profile.c: what a provider is, and what is wrong with it.
+// profile.c: the properties and faults of a provider.
 typedef struct config {
 	const char *provider, *fabric, *domain;
-	uint32_t format;       // of addresses
-	size_t address;	       // bytes of one
+	uint32_t format;       // Format of addresses.
+	size_t address;	       // Bytes of an address.
 	uint64_t tags;	       // mem_tag_format
-	size_t data;	       // bytes of completion data
+	size_t data;	       // Bytes of completion data.
 	uint64_t max_message;
-	size_t inject, eager;  // longer messages are fetched from their sender
+	size_t inject, eager;  // Longer messages are fetched from their sender.
 	size_t tx, rx, parts;
-	const char *key;       // the variable with the job's key, or NULL
-	int minus;	       // errors of completions have the wrong sign
-	int whole;	       // a message that was cut has its whole length in its completion
-	int caught[4];	       // signals that it takes when an endpoint opens
+	const char *key;       // Variable with the job's key, or NULL.
+	int minus;	       // Errors of completions have the wrong sign.
+	int whole;	       // The completion of a truncated message has the full length.
+	int caught[4];	       // Signals that it handles when an endpoint opens.
 
-	unsigned host;	       // the last part of its address
+	unsigned host;	       // The last part of its address.
 	int no_directed, directed_first, dead_silent, claim_hangs, quiet_cut, stale, hang;
-	long again, slow;      // milliseconds
-	long peeks;	       // reads of the queue before a peek is over
-	long insert, meet, part, registers; // descriptors
-	int mr; // how memory is registered
-	long late, flip, lose; // after so many messages to others
-	int caught_at;	       // when, instead
+	long again, slow;      // In milliseconds.
+	long peeks;	       // Reads of the queue before a peek completes.
+	long insert, meet, part, registers; // Descriptors.
+	int mr; // Mode of memory registration.
+	long late, flip, lose; // Messages to others before the fault.
+	int caught_at;	       // When it handles signals instead.
 } config;
 
 // MAY_FAIL begins a call that fails, or reports success without a result, where its name is a fault.
@@ -65,9 +65,9 @@ int tp_configs(config *out, int room);
 int tp_fault(const char *name, long *value);
 long tp_outcome(const config *c, const char *call);
 void tp_catch(const config *c, int when);
-int tp_stale(void); // whether registrations outlive their memory
+int tp_stale(void); // Whether registrations outlive their memory.
 
-// Objects. Classes tell bind what it gets.
+// Objects. The class selects the kind of object in bind.
 enum { CLASS_FABRIC = 1, CLASS_DOMAIN, CLASS_AV, CLASS_CQ, CLASS_EP, CLASS_MR };
 #define OF(type, member, pointer) ((type *)((char *)(pointer) - offsetof(type, member)))
 typedef struct tp_domain tp_domain;
@@ -77,7 +77,7 @@ typedef struct tp_ep tp_ep;
 typedef struct tp_conn tp_conn;
 typedef struct tp_peer tp_peer;
 
-// What epoll says that something is ready of. It stands at the beginning of each.
+// The data of an epoll event. It is the first field of each object.
 typedef struct watch {
 	enum { LISTENER, CONN, PEER } kind;
 } watch;
@@ -114,7 +114,7 @@ typedef struct entry {
 	int error;
 } entry;
 
-// One that is there after some more reads of the queue.
+// A completion that is visible after some more reads of the queue.
 typedef struct later {
 	struct later *next;
 	entry e;
@@ -132,11 +132,11 @@ struct tp_cq {
 	long reads;
 };
 
-// A send that is not over.
+// A send in progress.
 typedef struct tp_send {
-	struct tp_send *next; // of those that their receiver fetches
+	struct tp_send *next; // In the list of sends that their receivers fetch.
 	uint64_t id;
-	void *context;	      // NULL: nobody is told
+	void *context;	      // NULL without a completion.
 	const char *body;
 	size_t n;
 	tp_peer *to;
@@ -150,28 +150,28 @@ typedef struct tp_recv {
 	struct iovec part[2];
 	size_t room, total, wanted, got;
 	uint64_t got_tag, got_data;
-	tp_conn *by; // where its message comes from
+	tp_conn *by; // Connection of its message.
 } tp_recv;
 
-// A message that nobody has received.
+// An unexpected message.
 typedef struct tp_msg {
 	struct tp_msg *next, *before;
 	unsigned char from[ADDRESS];
-	tp_conn *by;	// NULL: gone
+	tp_conn *by;	// NULL after the connection has closed.
 	uint64_t tag, data, id;
 	size_t n;
-	int fetched;	// the sender has it
-	void *claimed;	// by the operation with this context
+	int fetched;	// The sender has the contents.
+	void *claimed;	// Context of the operation that has claimed it.
 	char body[];
 } tp_msg;
 
-// A list, the oldest first. Both ends are of one of the types above.
+// A list, the oldest first. Its entries have one of the types above.
 typedef struct list {
 	void *head, *tail;
 } list;
 
 struct tp_ep {
-	watch w; // of the listener
+	watch w; // Of the listener.
 	ffid_ep fid;
 	tp_domain *domain;
 	tp_av *av;
@@ -181,10 +181,10 @@ struct tp_ep {
 	char path[108], key[KEY];
 	tp_peer *peers;
 	tp_conn *conns;
-	tp_send *offered;     // sends that their receivers will fetch
-	list receives[2];     // untagged, tagged
+	tp_send *offered;     // Sends that their receivers will fetch.
+	list receives[2];     // Untagged and tagged.
 	list messages[2];
-	list claimed, active; // messages that a peek took, receives that are being fetched
+	list claimed, active; // Messages that a peek has claimed, and receives that are being fetched.
 	size_t sending, receiving, waiting;
 	uint64_t ids;
 	long sent, to_others;
@@ -220,8 +220,8 @@ typedef struct frame {
 	uint32_t magic;
 	uint8_t type, tagged;
 	uint16_t host;
-	uint64_t tag, data, n; // n: bytes behind it, or that are offered or wanted
-	uint64_t id, to;       // of the sender's operation, of the receiver's
+	uint64_t tag, data, n; // n is the number of bytes behind it, or of offered or requested ones.
+	uint64_t id, to;       // Ids of the operations of the sender and of the receiver.
 } frame;
 enum { MAGIC = 0x74707231 };
 
@@ -230,28 +230,28 @@ typedef struct hello {
 	char key[KEY], fabric[32];
 } hello;
 
-// A frame on its way, with what is behind it.
+// A queued frame with the bytes behind it.
 typedef struct out {
 	struct out *next;
 	frame head;
 	const char *body;
-	size_t n, done; // done counts the head, too
-	tp_send *own;	// is over when all of it has left
+	size_t n, done; // done includes the head.
+	tp_send *own;	// It ends when all bytes have left.
 	char copy[];
 } out;
 
-// Where this endpoint sends to.
+// The sending side of a connection with a peer.
 struct tp_peer {
 	watch w;
 	tp_peer *next;
 	unsigned char address[ADDRESS];
-	int fd, writing; // writing: epoll tells when there is room
+	int fd, writing; // writing is set while epoll waits for space.
 	out *head, *tail;
 	size_t queued;
-	long since; // the first send, for those that take nothing at first
+	long since; // Time of the first send, for peers that accept no message at first.
 };
 
-// Where it is sent from.
+// The receiving side of a connection.
 struct tp_conn {
 	watch w;
 	tp_conn *next;
@@ -259,8 +259,8 @@ struct tp_conn {
 	unsigned char address[ADDRESS];
 	char *buf;
 	size_t room, have;
-	uint64_t id;   // of the receive whose bytes come
-	uint64_t left; // so many
+	uint64_t id;   // Id of the receive whose bytes arrive.
+	uint64_t left; // Remaining bytes of it.
 };
 
 int tp_listen(tp_ep *ep);
@@ -282,7 +282,7 @@ void tp_sweep(tp_ep *ep, int all);
 // stale.c: a registration cache.
 char *tp_registered(const char *body, size_t n, size_t *prefix);
 
-long tp_now(void); // milliseconds
+long tp_now(void); // In milliseconds.
 void tp_linger(long milliseconds, long gate);
 
 #endif

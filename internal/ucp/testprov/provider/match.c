@@ -1,10 +1,10 @@
-// Messages: on their way, matched, and received.
+// Messages in flight, matched and received.
 #include "testprov.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// item is what all that stands in a list begins with.
+// item is the beginning of all list entries.
 typedef struct item {
 	struct item *next;
 } item;
@@ -38,7 +38,7 @@ void *tu_pop(tu_list *l)
 	return first;
 }
 
-// tu_finish ends an operation: the next progress tells.
+// tu_finish ends an operation. The next progress calls back.
 void tu_finish(tu_request *r, fucs_status_t status)
 {
 	if (r->ep) {
@@ -56,7 +56,7 @@ void tu_finish(tu_request *r, fucs_status_t status)
 
 static void receive(tu_request *r, fucp_message_t *m);
 
-// tu_tell calls back, and before that receives what the request has taken. The request may be gone afterwards.
+// tu_tell receives the message of the request and then calls back. The callback may free the request.
 void tu_tell(tu_request *r)
 {
 	if (r->message) {
@@ -69,7 +69,7 @@ void tu_tell(tu_request *r)
 		r->param.cb.send(r, r->status, r->param.user_data);
 }
 
-// unpack gives a message to a datatype, in two pieces.
+// unpack passes a message to a datatype in two pieces.
 static fucs_status_t unpack(tu_request *r, const char *from, size_t n)
 {
 	const tu_datatype *t = (const tu_datatype *)(uintptr_t)r->datatype;
@@ -90,7 +90,7 @@ static void receive(tu_request *r, fucp_message_t *m)
 	r->info = (fucp_tag_recv_info_t){m->tag, m->length};
 	r->status = FUCS_OK;
 	if (!from && m->length > 0)
-		r->status = FUCS_ERR_ENDPOINT_TIMEOUT; // its sender has gone
+		r->status = FUCS_ERR_ENDPOINT_TIMEOUT; // Its sender has failed.
 	else if (r->datatype)
 		r->status = unpack(r, from, m->length);
 	else if (m->length <= r->n)
@@ -111,7 +111,7 @@ void tu_drop(fucp_message_t *m)
 
 static int matches(uint64_t tag, uint64_t mask, const fucp_message_t *m) { return ((tag ^ m->tag) & mask) == 0; }
 
-// tu_deliver gives what has come to receives, or keeps it, and returns how much that was.
+// tu_deliver matches arrived messages with receives or keeps them, and returns their number.
 int tu_deliver(fucp_worker_t *w)
 {
 	int n = 0;
@@ -122,7 +122,7 @@ int tu_deliver(fucp_worker_t *w)
 		if (r) {
 			tu_remove(&w->posted, r);
 			receive(r, m);
-			tu_tell(r); // before the next one, as UCX does
+			tu_tell(r); // Before the next message, as in UCX.
 		} else {
 			tu_append(&w->unexpected, m);
 		}
@@ -150,8 +150,8 @@ static tu_request *receiving(fucp_worker_t *w, void *buf, size_t n, const fucp_r
 	return r;
 }
 
-// received gives a receive the message that is there: the next progress tells, or this call if that
-// is the fault.
+// received receives an unexpected message. The next progress calls back, or this call with
+// that fault.
 static fucs_status_ptr_t received(tu_request *r, fucp_message_t *m)
 {
 	r->message = m;
@@ -231,7 +231,7 @@ EXPORT void ucp_request_free(void *request) { free(request); }
 EXPORT fucs_status_t ucp_dt_create_generic(const fucp_generic_dt_ops_t *ops, void *context, uint64_t *out)
 {
 	MAY_FAIL(NULL);
-	static tu_datatype all[16]; // one for each time that the library is loaded
+	static tu_datatype all[16]; // One for each load of the library.
 	static int n;
 	if (n == 16)
 		return FUCS_ERR_NO_MEMORY;

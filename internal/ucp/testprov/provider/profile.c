@@ -1,8 +1,8 @@
-// What this library offers, by the environment, and its faults.
+// The offers of this library, which the environment selects, and its faults.
 //
-// TESTUCP_CLASSES names the classes that are there ("tcp,shm"), TESTUCP_VERSION the version,
-// and TESTUCP_FAULTS faults, each NAME or NAME=NUMBER, which the classes that TESTUCP_FAULTY names
-// have; without that all. The name of a call is a fault, too: the call fails with an input or output error, with NAME=STATUS
+// TESTUCP_CLASSES lists the available classes ("tcp,shm"). TESTUCP_VERSION is the version.
+// TESTUCP_FAULTS lists faults, each NAME or NAME=NUMBER. They apply to the classes in TESTUCP_FAULTY, or
+// to all without it. The name of a call is a fault, too. The call fails with an input or output error, with NAME=STATUS
 // with that status, and with NAME=0 it reports success and returns nothing.
 #include "testprov.h"
 

@@ -1,10 +1,10 @@
-// What is sent to endpoints.
+// Messages to endpoints.
 #include "testprov.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// A registration is what stale remembers of memory: its contents.
+// A registration is the remembered content of memory, for the fault stale.
 typedef struct registration {
 	struct registration *next;
 	const fucp_context_t *context;
@@ -14,11 +14,11 @@ typedef struct registration {
 } registration;
 
 static registration *registrations;
-static int told; // the program tells of memory that changes
+static int told; // The program reports changes of memory.
 
 EXPORT void ucm_set_external_event(int events) { told |= events & (int)FUCM_EVENT_VM_UNMAPPED; }
 
-// tu_unregister ends the registrations of a context, or of all, between two addresses.
+// tu_unregister ends the registrations of a context, or of all contexts, between two addresses.
 void tu_unregister(const fucp_context_t *c, const char *from, const char *to)
 {
 	pthread_mutex_lock(&tu_lock);
@@ -37,14 +37,14 @@ void tu_unregister(const fucp_context_t *c, const char *from, const char *to)
 
 EXPORT void ucm_vm_munmap(void *address, size_t n) { tu_unregister(NULL, address, (char *)address + n); }
 
-// tu_cached says whether there is a cache of registrations: not without events of memory.
+// tu_cached reports whether there is a registration cache, which requires events of memory.
 int tu_cached(void)
 {
 	const char *events = getenv("UCX_MEM_EVENTS");
 	return told && !(events && *events == 'n');
 }
 
-// contents are those of a buffer; with the fault stale those that it had when it was registered.
+// contents returns the content of a buffer, or that at its registration with the fault stale.
 static const char *contents(const fucp_context_t *c, const char *at, size_t n)
 {
 	if (!n || !tu_fault(c, "stale", NULL))
@@ -65,13 +65,13 @@ static int has_room(const fucp_ep_t *ep, const fucp_worker_t *to)
 	return !tu_fault(ep->worker->context, "queue", &most) || to->queued < most;
 }
 
-// carry takes a message to its receiver's inbox.
+// carry appends a message to the inbox of its receiver.
 static void carry(fucp_worker_t *to, tu_request *r, int kept)
 {
 	long n;
 	fucp_message_t *m = calloc(1, sizeof(*m));
 	if (!m)
-		abort(); // a test has no memory
+		abort(); // The test is out of memory.
 	m->tag = tu_fault(to->context, "tags", &n) ? r->tag & (((uint64_t)1 << n) - 1) : r->tag;
 	m->length = r->n;
 	if (!kept) {
@@ -86,7 +86,7 @@ static void carry(fucp_worker_t *to, tu_request *r, int kept)
 	tu_wake(to);
 }
 
-// go sends a request's message, and reports whether the request is over.
+// go sends the message of a request, and reports whether the request is complete.
 static int go(fucp_ep_t *ep, tu_request *r)
 {
 	fucp_worker_t *to = tu_find(ep->to);
@@ -105,7 +105,7 @@ static int go(fucp_ep_t *ep, tu_request *r)
 	return 0;
 }
 
-// tu_push sends what waited for room, and returns how much that was.
+// tu_push sends queued messages for which there is space, and returns their number.
 int tu_push(fucp_worker_t *w)
 {
 	int n = 0;
@@ -121,7 +121,7 @@ int tu_push(fucp_worker_t *w)
 	return n;
 }
 
-// breaks counts the messages of all, and says with what an endpoint fails now.
+// breaks counts all messages, and returns the status with which an endpoint fails now.
 static fucs_status_t breaks(const fucp_ep_t *ep)
 {
 	static long sent;
@@ -133,7 +133,7 @@ static fucs_status_t breaks(const fucp_ep_t *ep)
 	return FUCS_OK;
 }
 
-// at_once reports whether a message leaves while it is sent. UCX does that for very short ones only.
+// at_once reports whether a message leaves during the send. UCX sends only very short ones so.
 static int at_once(const fucp_ep_t *ep, const fucp_worker_t *to, size_t n)
 {
 	return to && n <= 32 && n <= ep->worker->context->packet && !ep->failed && !ep->waiting.head && has_room(ep, to) &&

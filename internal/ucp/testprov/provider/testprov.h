@@ -1,5 +1,5 @@
-// A UCX for tests: workers of one process, and what they send one another. One lock is held in
-// every call, by callbacks too, which may free requests and nothing else.
+// A UCX for tests, with workers of one process that exchange messages. All calls hold one lock, also
+// during callbacks, which may only free requests.
 #ifndef FERRY_UCP_TESTPROV_H
 #define FERRY_UCP_TESTPROV_H
 
@@ -14,34 +14,34 @@ enum { CLASSES = 6, NO_NUMBER = -1, ADDRESS_MAGIC = 0x7465, PACKET = 8192, TU_WO
 // A class has one transport, on one device.
 typedef struct tu_class {
 	const char *name, *transport, *device;
-	int network; // NET_DEVICES may name its device
+	int network; // NET_DEVICES may contain its device.
 } tu_class;
 
 struct fucp_config {
 	char tls[128], devices[128];
-	size_t packet; // longer messages stay with their sender until they are received
+	size_t packet; // Longer messages stay with their sender until they are received.
 };
 
 struct fucp_context {
 	int has[CLASSES];
-	int classes; // the same in bits
+	int classes; // The classes as bits.
 	size_t packet;
 };
 
-// A message on its way, or not yet received.
+// A message in flight, or an unexpected one.
 struct fucp_message {
 	fucp_message_t *next;
 	uint64_t tag;
 	size_t length;
-	char *data;		   // NULL: it is with its sender
-	struct tu_request *sender; // who has it, or is told when it is received; NULL: nobody
+	char *data;		   // NULL if the sender has it.
+	struct tu_request *sender; // The sender's request, which has the content or completes with the receive; or NULL.
 };
 
 enum tu_kind { SEND, FLUSH, RECEIVE, CLOSE };
 
 typedef struct tu_request {
-	struct tu_request *next;  // in posted, waiting or done
-	struct tu_request *other; // in its endpoint's open
+	struct tu_request *next;  // In posted, waiting or done.
+	struct tu_request *other; // In the list open of its endpoint.
 	enum tu_kind kind;
 	fucp_worker_t *worker;
 	fucp_ep_t *ep;
@@ -52,10 +52,10 @@ typedef struct tu_request {
 	fucs_status_t status;
 	fucp_tag_recv_info_t info;
 	fucp_request_param_t param;
-	fucp_message_t *message; // that is received when it is told of
+	fucp_message_t *message; // The message that is received before the callback.
 } tu_request;
 
-// A list of what has a next.
+// A list of entries with a next.
 typedef struct tu_list {
 	void *head, **tail;
 } tu_list;
@@ -63,13 +63,13 @@ typedef struct tu_list {
 struct fucp_ep {
 	fucp_ep_t *next;
 	fucp_worker_t *worker;
-	uint32_t to; // a worker's number
+	uint32_t to; // Number of a worker.
 	int peer_mode;
 	fucp_err_handler_t handler;
 	fucs_status_t failed;
-	int tell;	   // the handler has to be called
-	tu_list waiting;   // sends and flushes for which the peer has no room
-	tu_request *open;  // sends that are not over
+	int tell;	   // The handler must be called.
+	tu_list waiting;   // Sends and flushes without space at the peer.
+	tu_request *open;  // Sends in progress.
 };
 
 struct fucp_worker {
@@ -77,10 +77,10 @@ struct fucp_worker {
 	fucp_context_t *context;
 	uint32_t number;
 	tu_list inbox, unexpected, claimed, posted, done;
-	int queued; // in the inbox
+	int queued; // Messages in the inbox.
 	fucp_ep_t *eps;
 	int efd, armed;
-	long heard; // of so many deaths
+	long heard; // Number of processed failures.
 };
 
 typedef struct tu_datatype {
@@ -95,7 +95,7 @@ int tu_named(const char *list, const char *name, long *value);
 int tu_fault(const fucp_context_t *c, const char *name, long *value);
 long tu_outcome(const fucp_context_t *c, const char *call);
 
-// MAY_FAIL begins a call that fails, or returns nothing, where its name is a fault.
+// MAY_FAIL begins a call that fails or returns nothing if its name is a fault.
 #define MAY_FAIL_AS(type, context) \
 	do { \
 		long outcome_ = tu_outcome(context, __func__); \

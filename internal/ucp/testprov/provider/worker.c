@@ -1,4 +1,4 @@
-// Workers, their endpoints, and what is sent there.
+// Workers and their endpoints.
 #include "testprov.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ EXPORT fucs_status_t ucp_worker_create(fucp_context_t *c, const fucp_worker_para
 	return FUCS_OK;
 }
 
-// forget has a message come from nobody, if a request has it.
+// forget removes a request as the sender of a message.
 static void forget(fucp_message_t *m, const tu_request *r)
 {
 	for (; m; m = m->next)
@@ -60,7 +60,7 @@ static void forget(fucp_message_t *m, const tu_request *r)
 			m->sender = NULL;
 }
 
-// orphan has what r has sent go on without it.
+// orphan detaches the messages of r from it.
 static void orphan(const tu_request *r)
 {
 	for (fucp_worker_t *w = workers; w; w = w->next) {
@@ -70,7 +70,7 @@ static void orphan(const tu_request *r)
 	}
 }
 
-// end ends all that an endpoint has open.
+// end ends all operations of an endpoint.
 static void end(fucp_ep_t *ep, fucs_status_t status)
 {
 	for (tu_request *r; (r = tu_pop(&ep->waiting));)
@@ -81,7 +81,7 @@ static void end(fucp_ep_t *ep, fucs_status_t status)
 	}
 }
 
-// tu_fail fails an endpoint. Only in peer mode somebody hears of it.
+// tu_fail fails an endpoint. It calls the handler only in peer mode.
 void tu_fail(fucp_ep_t *ep, fucs_status_t status)
 {
 	if (ep->failed)
@@ -90,7 +90,7 @@ void tu_fail(fucp_ep_t *ep, fucs_status_t status)
 	if (!ep->peer_mode)
 		return;
 	if (ep->open && !tu_cached())
-		abort(); // as UCX 1.16 and newer do
+		abort(); // As UCX 1.16 and newer.
 	end(ep, status);
 	ep->tell = !tu_fault(ep->worker->context, "silent", NULL);
 	tu_wake(ep->worker);
@@ -161,7 +161,7 @@ EXPORT unsigned ucp_worker_progress(fucp_worker_t *w)
 	pthread_mutex_lock(&tu_lock);
 	unsigned n = tu_deliver(w) + tu_push(w);
 	w->heard = deaths;
-	if (n) // others may have room to send now
+	if (n) // Other workers may have space to send now.
 		for (fucp_worker_t *other = workers; other; other = other->next)
 			for (fucp_ep_t *ep = other->eps; ep; ep = ep->next)
 				if (ep->waiting.head)
@@ -221,7 +221,7 @@ EXPORT fucs_status_t ucp_ep_create(fucp_worker_t *w, const fucp_ep_params_t *p, 
 	ep->handler = p->err_handler;
 	pthread_mutex_lock(&tu_lock);
 	if (!tu_find(ep->to) && w->heard != deaths)
-		abort(); // as UCX does over tcp
+		abort(); // As UCX over tcp.
 	ep->next = w->eps;
 	w->eps = ep;
 	pthread_mutex_unlock(&tu_lock);
@@ -256,7 +256,7 @@ EXPORT fucs_status_ptr_t ucp_ep_close_nbx(fucp_ep_t *ep, const fucp_request_para
 	}
 	tu_request *r = NULL;
 	if (tu_fault(w->context, "noclose", NULL) && (r = tu_request_new(CLOSE, w, p)))
-		tu_append(&w->posted, r), r->mask = ~(uint64_t)0, r->tag = ~(uint64_t)0; // no message has that
+		tu_append(&w->posted, r), r->mask = ~(uint64_t)0, r->tag = ~(uint64_t)0; // No message matches it.
 	free(ep);
 	pthread_mutex_unlock(&tu_lock);
 	return r;
