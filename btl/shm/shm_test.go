@@ -198,7 +198,7 @@ func TestConnect_NoSpaceAtPeer_RefusalNamesRemedy(t *testing.T) {
 	w.connect(t, 1, 0)
 	w.poll(t, func() bool { return len(w.procs[1].pathDownErrors) > 0 })
 	if err := w.procs[1].pathDownErrors[0].Error(); !strings.Contains(err, `"no space for a segment: need 64 KiB, free 0 KiB; enlarge the file system (docker: --shm-size) or set btl.shm.dir"`) {
-		t.Errorf("the sender is told: %s", err)
+		t.Errorf("error reported to the sender: %s", err)
 	}
 }
 

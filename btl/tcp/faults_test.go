@@ -58,7 +58,7 @@ func TestLink_Lost_ReconnectsAndRetransmitsInOrder(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if !slices.ContainsFunc(a.links, func(s string) bool { return strings.HasPrefix(s, "lost: link 0") }) {
-		t.Errorf("the protocol is told %q", a.links)
+		t.Errorf("states reported to the protocol: %q", a.links)
 	}
 }
 
@@ -290,6 +290,6 @@ func TestLink_Replaced_IsReportedLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.links[told:]; len(got) != 2 || !strings.HasPrefix(got[0], "lost: link 0") || !strings.HasPrefix(got[1], "up: link 0") {
-		t.Errorf("the protocol is told %q", got)
+		t.Errorf("states reported to the protocol: %q", got)
 	}
 }

@@ -190,7 +190,7 @@ func TestLink_DamagedFrames_ReconnectsWithoutLoss(t *testing.T) {
 	if !errors.Is(b.lost[0], framework.ErrTransport) || !errors.Is(b.lost[0], errDamaged) {
 		t.Error(b.lost[0])
 	}
-	j.until("the sender hears of it", func() bool { return len(a.lost) > 0 })
+	j.until("the sender reports the loss", func() bool { return len(a.lost) > 0 })
 }
 
 func TestSecurity_Differs_ErrorNamesBoth(t *testing.T) {

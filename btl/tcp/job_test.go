@@ -33,11 +33,11 @@ type process struct {
 	log         bytes.Buffer
 	got         [][]byte
 	lost        []error
-	refuse      error // by Frame
+	refuse      error // The result of Frame.
 	place       func(header []byte, size int) []byte
 	placed      int
 	links       []string
-	told        [][2]int // by Limits
+	limits      [][2]int // It records the calls of Limits.
 	alone       bool     // It has no cards.
 }
 
@@ -45,7 +45,7 @@ func (p *process) Accept(framework.Incarnation) btl.Inbound     { return p }
 func (p *process) PathDown(_ framework.Incarnation, err error)  { p.lost = append(p.lost, err) }
 func (p *process) PeerEnded(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
 func (p *process) Limits(_ framework.Incarnation, eager, frame int) {
-	p.told = append(p.told, [2]int{eager, frame})
+	p.limits = append(p.limits, [2]int{eager, frame})
 }
 func (p *process) Link(_ framework.Incarnation, note string) { p.links = append(p.links, note) }
 func (p *process) Frame(b []byte) error                      { p.got = append(p.got, bytes.Clone(b)); return p.refuse }

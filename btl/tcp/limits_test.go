@@ -23,13 +23,13 @@ func TestLimits_SmallerPeer_AreReportedForEachPath(t *testing.T) {
 			t.Fatal("a frame may go before the protocol has heard of the peer's limits")
 		}
 		j.until("room", func() bool { return e.Reserve(1) != nil })
-		if !slices.Equal(a.told, want) {
-			t.Errorf("told %v, want %v", a.told, want)
+		if !slices.Equal(a.limits, want) {
+			t.Errorf("reported limits are %v, want %v", a.limits, want)
 		}
 		e.Close()
 		want = append(want, want[0])
 	}
-	if len(b.told) != 0 {
-		t.Errorf("the smaller one is told %v", b.told)
+	if len(b.limits) != 0 {
+		t.Errorf("limits reported to the smaller one: %v", b.limits)
 	}
 }

@@ -102,7 +102,7 @@ func TestPlacedPayload_ManyPolls_CompletesOrIsDropped(t *testing.T) {
 		case ends && (b.placed != placed || !slices.Equal(dst, was)):
 			t.Error("something was written where the receive had ended")
 		case !ends && (b.placed != placed+1 || !slices.Equal(dst, payload)):
-			t.Error("the payload is not there")
+			t.Error("the payload is missing")
 		}
 		if asked < 2 {
 			t.Errorf("a place was asked for %d times: this test tests nothing", asked)

@@ -103,12 +103,12 @@ func TestTLS_PacketsOnTheWire_AreEncrypted(t *testing.T) {
 	defer mu.Unlock()
 	for _, clear := range []string{"nobody else", "ferrytc"} {
 		if len(ackedUpTo) < 500 || strings.Contains(string(ackedUpTo), clear) {
-			t.Errorf("of %d bytes on the way some are %q", len(ackedUpTo), clear)
+			t.Errorf("of %d bytes in flight some are %q", len(ackedUpTo), clear)
 		}
 	}
 	for _, p := range j.procs {
 		if len(p.links) != 1 || !strings.Contains(p.links[0], "TLS") {
-			t.Errorf("the protocol is told %q", p.links)
+			t.Errorf("states reported to the protocol: %q", p.links)
 		}
 		d := p.Describe(j.procs[1-p.rank].card())
 		if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], ", TLS, ") {
@@ -149,7 +149,7 @@ func TestAttack_TLSManInTheMiddle_IsRefusedAtBothEnds(t *testing.T) {
 		t.Error(err)
 	}
 	e.Close()
-	j.until("nobody is left in the handshake", func() bool { return len(b.inbound.conns) == 0 })
+	j.until("no connection is in the handshake", func() bool { return len(b.inbound.conns) == 0 })
 	if len(b.got) > 0 || len(b.peers.byIncarnation) > 0 {
 		t.Errorf("%d frames, %d pairs", len(b.got), len(b.peers.byIncarnation))
 	}
@@ -175,7 +175,7 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	c.connect(b)
 	j.until("the caller waits", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].heldHello != nil })
 	b.timers.startedAt = b.timers.startedAt.Add(-cardTimeout)
-	j.until("it is told", func() bool { return b.inbound.refusedCount == 1 })
+	j.until("the refusal is counted", func() bool { return b.inbound.refusedCount == 1 })
 	j.until("the path is lost", func() bool { return len(c.lost) == 1 })
 	if err := c.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), outcomeNames[outcomeNoCard]) {
 		t.Error(err)

@@ -29,7 +29,7 @@ func (w *world) probeLeaves(a, b *node) {
 	for i, n := range []int{0, 8, 5000, 100000, 1 << 20} {
 		m := envelope{cid: 4, tag: int32(i)}
 		if p := b.probeOnce(nil, m, false); p.Found {
-			w.Fatalf("a probe found what nobody has sent: %+v", p.Result)
+			w.Fatalf("a probe found a message that was not sent: %+v", p.Result)
 		}
 		s := a.send(b, m, pattern(i, n))
 		for _, from := range []*node{nil, a, nil} {

@@ -206,7 +206,7 @@ func TestPeer_Fails_OthersContinue(t *testing.T) {
 					e.m.Poll()
 				}
 				if recv.Canceled {
-					t.Error("nobody has canceled the receive")
+					t.Error("the receive was not canceled")
 				}
 				r.exchange()
 			}

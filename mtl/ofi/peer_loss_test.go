@@ -59,7 +59,7 @@ func TestSend_PeerHasLeft_Fails(t *testing.T) {
 	b.m.Close()
 	ops := []*onceOp{a.send(8, 1), a.send(1<<20, 2)}
 	if ops[0] == nil || ops[1] == nil {
-		t.Fatal("a message is on its way to nobody")
+		t.Fatal("a message is in flight to a closed peer")
 	}
 	a.until(ops...)
 	for _, o := range ops {

@@ -57,7 +57,7 @@ func TestKnown_Table_IsConsistent(t *testing.T) {
 			}
 		}
 	}
-	// The default of provider_exclude is a tag, which can't be made of the table.
+	// The default of provider_exclude is a tag, which can't be generated from the table.
 	p := new(params)
 	framework.FillDefaults(p)
 	if slices.Sort(named); !slices.Equal(named, slices.Sorted(slices.Values(p.ProviderExclude))) {

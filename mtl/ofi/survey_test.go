@@ -82,7 +82,7 @@ func TestSurvey_ProvidersWithoutDevice_HaveReasons(t *testing.T) {
 		t.Errorf("nosuch: %d, %d", here, not)
 	}
 	if here, _ := of("tcp;ofi_rxm", all, false); here == 0 {
-		t.Errorf("tcp;ofi_rxm is not there: %+v", all)
+		t.Errorf("tcp;ofi_rxm is missing: %+v", all)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestExists_LargeFolder_IsNotListed(t *testing.T) {
 	look := func() float64 {
 		return testing.AllocsPerRun(10, func() {
 			if exists("libnone.so.1") {
-				t.Error("a library is found that is not there")
+				t.Error("a missing library is found")
 			}
 		})
 	}

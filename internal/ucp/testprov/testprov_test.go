@@ -124,7 +124,7 @@ func TestResources_Classes_AreListed(t *testing.T) {
 	t.Setenv(testprov.Classes, "tcp")
 	if w, err := l.Open([]ucp.Setting{{Name: "TLS", Value: "rc"}}, false); err == nil {
 		w.Close()
-		t.Error("a class that is not there opens")
+		t.Error("a missing class opens")
 	}
 }
 
