@@ -38,8 +38,8 @@ func (d Decision) Local(i int) Local {
 // Malformed candidate ids return an error that wraps framework.ErrTransport, and a member
 // without a free index one that wraps framework.ErrUnsupported. Both name the member, and all
 // members get them.
-func Decide(offers [][]byte) (Decision, error) {
-	os, err := decodeAllCandidates(offers)
+func Decide(candidates [][]byte) (Decision, error) {
+	os, err := decodeAllCandidates(candidates)
 	if err != nil {
 		return Decision{}, err
 	}

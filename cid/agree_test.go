@@ -167,7 +167,7 @@ func TestDecide_DamagedCandidates_ErrorNamesMember(t *testing.T) {
 	}
 }
 
-func TestOfferFor_ManyLazyCommunicators_CandidatesStayCommon(t *testing.T) {
+func TestWithholdCandidates_ManyLazyCommunicators_CandidatesStayCommon(t *testing.T) {
 	busy, idle := NewTable(IndexBits), NewTable(IndexBits)
 	for range 1000 {
 		reserve(t, busy)
@@ -180,7 +180,7 @@ func TestOfferFor_ManyLazyCommunicators_CandidatesStayCommon(t *testing.T) {
 
 // Decide must not panic on arbitrary input, must return only ids that follow from all candidate
 // ids, and must accept only encodings that Bytes returns.
-func FuzzOffers(f *testing.F) {
+func FuzzDecide(f *testing.F) {
 	table := NewTable(IndexBits)
 	for range 3 {
 		table.Close(mustAccept(f, table))

@@ -140,12 +140,12 @@ func decodeCandidates(b []byte) (Candidates, error) {
 	return o, nil
 }
 
-func decodeAllCandidates(offers [][]byte) ([]Candidates, error) {
-	os := make([]Candidates, len(offers))
-	for i, b := range offers {
+func decodeAllCandidates(encoded [][]byte) ([]Candidates, error) {
+	os := make([]Candidates, len(encoded))
+	for i, b := range encoded {
 		var err error
 		if os[i], err = decodeCandidates(b); err != nil {
-			return nil, fmt.Errorf("cid: candidate ids of member %d of %d: %v: %w", i, len(offers), err, framework.ErrTransport)
+			return nil, fmt.Errorf("cid: candidate ids of member %d of %d: %v: %w", i, len(encoded), err, framework.ErrTransport)
 		}
 	}
 	return os, nil

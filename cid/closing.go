@@ -76,11 +76,11 @@ type CommClose struct {
 	unknownSenders int32
 }
 
-// NewCommClose returns the CommClose of an open communicator. strangers is the number of other members
+// NewCommClose returns the CommClose of an open communicator. unknownSenders is the number of other members
 // that know this process's index from the creation of the communicator. It is 0 with style
 // Inline.
-func NewCommClose(style Style, strangers int) CommClose {
-	return CommClose{style: style, unknownSenders: int32(strangers)}
+func NewCommClose(style Style, unknownSenders int) CommClose {
+	return CommClose{style: style, unknownSenders: int32(unknownSenders)}
 }
 
 // Stage returns the progress of the close.
@@ -107,14 +107,15 @@ func (r *CommClose) NotifyPeer(m *PeerClose, met, all bool) (act Action) {
 	return act
 }
 
-// NotifySelf is Part for this process as a member. all is set if it has received all messages
-// to itself.
+// NotifySelf is NotifyPeer for this process as a member. all is set if it has received all
+// messages to itself.
 func (r *CommClose) NotifySelf(m *PeerClose, all bool) {
 	m.isNotified, m.phase = true, finalCounted
 	r.updatePhase(m, all)
 }
 
-// FinishNotify follows the calls of Part. Like every later event it may return FreeIndex or MarkQuiet.
+// FinishNotify follows the calls of NotifyPeer and NotifySelf. Like every later event it may return
+// FreeIndex or MarkQuiet.
 func (r *CommClose) FinishNotify() Action {
 	r.stage = StageNotified
 	return r.advance()

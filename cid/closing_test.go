@@ -204,7 +204,7 @@ func (w *ending) command(line string) error {
 			w.part(f[1])
 		}
 	case "stage":
-		w.logf("%s: %s", f[1], [...]string{"open", "ending", "parted", "quiet", "over"}[n.rest.Stage()])
+		w.logf("%s: %s", f[1], [...]string{"open", "ending", "notified", "quiet", "finished"}[n.rest.Stage()])
 	case "forget":
 		n.rest.EndQuarantine()
 	case "send":

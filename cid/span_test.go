@@ -2,7 +2,7 @@ package cid
 
 import "testing"
 
-func TestDeriverUnborn_HasLaterChildrenOnly(t *testing.T) {
+func TestUnassignedIDs_AnyDeriver_HasLaterChildrenOnly(t *testing.T) {
 	parent := Extended{Base: 7, Sub: 3 << 48}
 	d := NewDeriver(parent)
 	born, err := d.Next(2)
@@ -43,7 +43,7 @@ func TestDeriverUnborn_HasLaterChildrenOnly(t *testing.T) {
 
 func must(ids []Extended, _ error) []Extended { return ids }
 
-func TestBelow_HasCommunicatorAndDescendantsOnly(t *testing.T) {
+func TestDescendants_AnyLevel_HasCommunicatorAndDescendantsOnly(t *testing.T) {
 	for _, id := range []Extended{{7, 0}, {7, 3 << 48}, {7, 3<<48 | 1<<32}, {7, 3<<48 | 1<<32 | 2<<16}, {7, 3<<48 | 1<<32 | 2<<16 | 9}} {
 		span, below := Descendants(id), NewDeriver(id)
 		last := below

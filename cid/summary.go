@@ -32,8 +32,8 @@ const NoRank = ^uint32(0)
 // Summarize returns the summary of one member's candidate ids, and the id that the member gets under
 // PolicyGather, which is NoLocal if it has no candidates. Malformed candidate ids return an error that wraps
 // framework.ErrTransport.
-func Summarize(rank uint32, offer []byte) (Summary, Local, error) {
-	o, err := decodeCandidates(offer)
+func Summarize(rank uint32, encoded []byte) (Summary, Local, error) {
+	o, err := decodeCandidates(encoded)
 	if err != nil {
 		return Summary{}, NoLocal, fmt.Errorf("cid: candidate ids of member %d: %v: %w", rank, err, framework.ErrTransport)
 	}

@@ -20,8 +20,8 @@ const (
 	Withheld
 	// Live indices name open communicators.
 	Live
-	// Quarantined indices are quarantined. The communicator is closed here, and messages of
-	// other members may still come, which are dropped.
+	// Quarantined indices name communicators that are closed here, while messages of other
+	// members may still come, which are dropped.
 	Quarantined
 	// Stale indices were used with another generation, or were released. A message that
 	// names one is a late one to a closed communicator, and is dropped.
@@ -32,8 +32,8 @@ const (
 // index. It is safe for concurrent use. It is not on the path of a message. A PML looks up
 // only ids for which it has no communicator.
 //
-// Reserve uses odd indices and Offer even ones, and each falls back to the other half when its
-// own is full. A process with many lazy communicators therefore still has the same candidate
+// Reserve uses odd indices and WithholdCandidates even ones. Each falls back to the other half when
+// its own is full. A process with many lazy communicators therefore still has the same candidate
 // ids as its peers.
 type Table struct {
 	mu   sync.Mutex
@@ -99,7 +99,8 @@ func (t *Table) Reserve() (Local, error) {
 // Close frees a live id. Other ids, such as one closed before, are ignored.
 func (t *Table) Close(l Local) { t.transition(l, Live, Free) }
 
-// Quarantine quarantines a live id. Other ids are ignored.
+// Quarantine takes a live id out of use without freeing its index, until EndQuarantine. Other ids
+// are ignored.
 func (t *Table) Quarantine(l Local) { t.transition(l, Live, Quarantined) }
 
 // EndQuarantine frees a quarantined id. Other ids are ignored.

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var stateNames = [...]string{"free", "withheld", "live", "resting", "stale"}
+var stateNames = [...]string{"free", "withheld", "live", "quarantined", "stale"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -161,7 +161,7 @@ func TestNewTable_WidthOutOfRange_IsClamped(t *testing.T) {
 	}
 }
 
-func TestOfferFor_ConcurrentConstructs_IndicesDiffer(t *testing.T) {
+func TestWithholdCandidates_ConcurrentConstructs_IndicesDiffer(t *testing.T) {
 	table := NewTable(4)
 	a, b := table.withhold(Auto, 5), table.withhold(Auto, 5)
 	l := reserve(t, table)

@@ -136,7 +136,7 @@ type Peer[R, M any] struct {
 }
 
 // Queues are the posted and the unexpected queue. The zero value is empty and ready for use. It is not
-// safe for concurrent use.
+// safe for concurrent use. The PML's lock guards it.
 type Queues[R, M any] struct {
 	// wildcards has the receives from any source.
 	wildcards list[R]
@@ -170,7 +170,7 @@ func (q *Queues[R, M]) IsIdle(p *Peer[R, M]) bool {
 }
 
 // Arrive removes and returns the oldest posted receive that matches a message from p with this tag. It
-// returns nil if there is none. The PML then buffers the message and calls Keep.
+// returns nil if there is none. The PML then buffers the message and calls AddUnexpected.
 func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 	// The usual case, which is inlined, is that the oldest receive matches.
 	if r := p.posted.head; r != nil && r.Tag == tag && !q.needsSlowArrive {
@@ -280,8 +280,8 @@ func (q *Queues[R, M]) FirstPosted(p *Peer[R, M]) *Recv[R] {
 	return q.wildcards.head
 }
 
-// Unexpected calls f for every unexpected message in the order of arrival. f may take the message that it
-// gets.
+// Unexpected calls f for every unexpected message in the order of arrival. f may remove the message that
+// it gets.
 func (q *Queues[R, M]) Unexpected(f func(*Message[M])) { q.arrivals.each(byArrival, f) }
 
 // FirstUnexpected returns the oldest unexpected message, or nil.
