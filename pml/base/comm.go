@@ -23,7 +23,7 @@ type State struct {
 	Endpoint uint16
 	// Pending counts incomplete operations and claimed messages.
 	Pending int
-	Rest    cid.CommClose
+	Closing cid.CommClose
 	Aborted [pml.Planes]error
 	// Suspended has the reasons of pml.Comm's Suspend.
 	Suspended [pml.Planes]error
@@ -33,7 +33,7 @@ type State struct {
 
 // Comm returns a new communicator, or an error if the spec is invalid. The card of every member must have come
 // (Learn, or pml.Env's Cards). Drop releases it.
-func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.CommClose) (c Comm[P], err error) {
+func (t *Procs[P]) Comm(spec pml.CommSpec, closing cid.CommClose) (c Comm[P], err error) {
 	if err := check(t.pml, &spec, t.env.Self); err != nil {
 		return c, err
 	}
@@ -46,7 +46,7 @@ func (t *Procs[P]) Comm(spec pml.CommSpec, rest cid.CommClose) (c Comm[P], err e
 		return c, err
 	}
 	endpoint := spec.Members.Member(spec.Rank).Endpoint
-	return Comm[P]{State: State{Spec: spec, Endpoint: endpoint, Rest: rest}, roster: r}, nil
+	return Comm[P]{State: State{Spec: spec, Endpoint: endpoint, Closing: closing}, roster: r}, nil
 }
 
 // Drop releases a communicator that was removed from Comms or could not be added.
@@ -162,7 +162,7 @@ func (c *Comm[P]) MemberError(err error, rank int) error {
 }
 
 // IsClosed reports whether the user has closed the communicator.
-func (c *State) IsClosed() bool { return c.Rest.Stage() != cid.StageOpen }
+func (c *State) IsClosed() bool { return c.Closing.Stage() != cid.StageOpen }
 
 // StartError returns the error of new operations on a plane, or nil.
 func (c *State) StartError(plane pml.Plane) error {
@@ -215,7 +215,7 @@ func Deliver(buf pml.Buffer, payload []byte) (err error) {
 // communicator.
 func (c *State) FinishOperation() (ends bool) {
 	c.Pending--
-	return c.Pending == 0 && c.Rest.Stage() == cid.StageEnding
+	return c.Pending == 0 && c.Closing.Stage() == cid.StageEnding
 }
 
 // SourceError returns the reason why no message can come from a member, or for pml.AnySource from

@@ -4,7 +4,7 @@ import "time"
 
 // A transport may detect the end of a process, as a broken path or one that cannot be opened, before the
 // bootstrap reports the reason. An operation that the transport has failed waits for this report, in steps of
-// DoubtStep. A machine that was stopped in the meantime consumes at most maxStepsAtOnce of them. The bootstrap of
+// DoubtStep. A process that was stopped in the meantime consumes at most maxStepsAtOnce of them. The bootstrap of
 // a node takes milliseconds, and that of a large job a fraction of a second.
 const (
 	DoubtStep  = 10 * time.Millisecond

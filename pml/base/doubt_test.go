@@ -7,7 +7,7 @@ import (
 
 // Late polls and a stopped process must not consume the time that the bootstrap has for its
 // report.
-func TestDoubtTaken_LatePolls_IsBounded(t *testing.T) {
+func TestDoubtStepsElapsed_LatePolls_IsBounded(t *testing.T) {
 	last := time.Now()
 	for passed, want := range map[time.Duration]int{
 		0: 0, DoubtStep - 1: 0, DoubtStep: 1, 24 * time.Millisecond: 2, 10 * time.Second: maxStepsAtOnce,

@@ -94,7 +94,7 @@ func TestProc_FirstUse_TakesOneCard(t *testing.T) {
 	}
 }
 
-func TestProc_CardHasNotCome_IsGone(t *testing.T) {
+func TestProc_CardHasNotCome_HasEnded(t *testing.T) {
 	procs, known, _ := lazy(3)
 	c := world(t, procs, 3)
 	delete(known.incarnations, incarnation(2))
@@ -149,7 +149,7 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 	}
 }
 
-func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
+func TestMember_UnusedHasNewIncarnation_HasEnded(t *testing.T) {
 	procs, known, ends := lazy(2)
 	c := world(t, procs, 2)
 	next := framework.Incarnation{ID: incarnation(1).ID, Nonce: 77}
@@ -169,7 +169,7 @@ func TestMember_UnusedHasNewIncarnation_IsGone(t *testing.T) {
 	}
 }
 
-func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
+func TestMember_UsedHasNewIncarnation_HasEnded(t *testing.T) {
 	procs, known, _ := lazy(2)
 	c := world(t, procs, 2)
 	old := c.Proc(1)
@@ -183,7 +183,7 @@ func TestMember_UsedHasNewIncarnation_IsGone(t *testing.T) {
 	}
 }
 
-func TestRenew_UnusedMember_StaysGoneInOldCommunicators(t *testing.T) {
+func TestReconnect_UnusedMember_StaysEndedInOldCommunicators(t *testing.T) {
 	procs, _, _ := lazy(2)
 	before := world(t, procs, 2)
 	if !procs.Reconnect(incarnation(1), nil) {

@@ -19,7 +19,7 @@ type Inquiries struct {
 // RecordEvent records an event.
 func (q *Inquiries) RecordEvent() { q.count++ }
 
-// RecordProcess records the process that an event names. Begin follows.
+// RecordProcess records the process that an event names. RecordEvent follows.
 func (q *Inquiries) RecordProcess(by framework.ProcID) {
 	if q.named == nil {
 		q.named = map[framework.ProcID]struct{}{}

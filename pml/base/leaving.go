@@ -11,8 +11,8 @@ import (
 // this process. Later sends to it fail. Sends in progress get some time, since the goodbye may overtake
 // their acknowledgment. Receives from it continue until all of its messages are received or claimed.
 // A PML searches for those that no receive matches. When no message is missing, or enough searches were
-// fruitless, the process has departed. With a transport that keeps order and reports the end of a path,
-// a process departs at once.
+// fruitless, the process has left. With a transport that keeps order and reports the end of a path,
+// a process has left at once.
 //
 // A process that fails, or becomes unreachable, ends at once.
 
@@ -34,10 +34,10 @@ const (
 // Unknown is the number of messages of a process that has left without a goodbye.
 const Unknown = math.MaxUint64
 
-// Sends in progress to a leaving process get graceTurns turns, at least FirstGap apart. Searches for
+// Sends in progress to a leaving process get graceSteps steps, at least FirstGap apart. Searches for
 // its messages start FirstGap apart, and their interval grows up to LastGap.
 const (
-	graceTurns = 10
+	graceSteps = 10
 	FirstGap   = 2 * time.Millisecond
 	LastGap    = 250 * time.Millisecond
 )
@@ -52,7 +52,7 @@ const (
 	AbortSends
 	// SearchMessages searches for its messages. The PML calls FinishSearch after a complete search.
 	SearchMessages
-	// EndReceives fails receives from it, because it has departed.
+	// EndReceives fails receives from it, because it has left.
 	EndReceives
 )
 
@@ -60,22 +60,22 @@ const (
 // Its methods are events, and return actions. No method allocates. The zero Exit is that of a present
 // process.
 type Exit struct {
-	// Received and Aside count the messages of the process that were received, and those that
+	// Received and Claimed count the messages of the process that were received, and those that
 	// were claimed otherwise. The PML updates them.
 	Received, Claimed uint64
 
 	// total is the number of messages in the goodbye.
 	total uint64
-	// accounted is Received+Aside at the end of the last search.
+	// accounted is Received+Claimed at the end of the last search.
 	accounted uint64
 	interval  time.Duration
 	// maxFruitless bounds the fruitless searches in a row at LastGap, and fruitless counts them.
 	maxFruitless int
 	fruitless    int
-	// graceTurnsLeft is the number of turns until submitted sends are aborted.
-	graceTurnsLeft int
+	// graceStepsLeft is the number of steps until submitted sends are aborted.
+	graceStepsLeft int
 	presence       Presence
-	hasForgotten   bool
+	hasAborted     bool
 }
 
 // Presence returns the condition of the process.
@@ -84,17 +84,17 @@ func (x *Exit) Presence() Presence { return x.presence }
 // HasEnded reports whether no more messages of the process can come.
 func (x *Exit) HasEnded() bool { return x.presence > Leaving }
 
-// HasFailed reports whether the process is Gone without having left.
+// HasFailed reports whether the process has ended without having left.
 func (x *Exit) HasFailed() bool { return x.presence > Left }
 
 // Goodbye handles the departure of the process. total is the number of its messages to this process, or
 // Unknown. A number may follow Unknown. patience bounds the fruitless searches in a row, LastGap
-// apart. The first call returns Shut, and the PML calls Turn from then on. Later calls return 0.
+// apart. The first call returns FailSends, and the PML calls NextStep from then on. Later calls return 0.
 func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
 	switch x.presence {
 	case Alive:
 		x.presence, x.total, x.maxFruitless = Leaving, total, patience
-		x.interval, x.graceTurnsLeft = FirstGap, graceTurns
+		x.interval, x.graceStepsLeft = FirstGap, graceSteps
 		return FailSends
 	case Leaving:
 		x.total = min(x.total, total)
@@ -102,17 +102,17 @@ func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
 	return 0
 }
 
-// StepInterval returns the interval between the last turn and the next.
+// StepInterval returns the interval between the last step and the next.
 func (x *Exit) StepInterval() time.Duration { return x.interval }
 
-// NextStep handles the end of the interval Gap, or continues a search. The result has Forget once, and
-// Seek or End, or is 0.
+// NextStep handles the end of the interval StepInterval, or continues a search. The result has
+// AbortSends once, and SearchMessages or EndReceives, or is 0.
 func (x *Exit) NextStep() (f ExitAction) {
 	if x.presence != Leaving {
 		return 0
 	}
-	if x.graceTurnsLeft > 0 {
-		if x.graceTurnsLeft--; x.graceTurnsLeft > 0 {
+	if x.graceStepsLeft > 0 {
+		if x.graceStepsLeft--; x.graceStepsLeft > 0 {
 			return 0
 		}
 	}
@@ -138,7 +138,7 @@ func (x *Exit) FinishSearch() {
 }
 
 // SetEnded sets the final condition of the process. It returns false if that was known. A failure replaces
-// Broken.
+// Unreachable.
 func (x *Exit) SetEnded(why Presence) bool {
 	if x.HasEnded() && !(x.presence == Unreachable && why == ProcFailed) {
 		return false
@@ -149,7 +149,7 @@ func (x *Exit) SetEnded(why Presence) bool {
 
 // MarkAborted returns true at its first call, when the transport must abort its sends to the process.
 func (x *Exit) MarkAborted() bool {
-	first := !x.hasForgotten
-	x.hasForgotten = true
+	first := !x.hasAborted
+	x.hasAborted = true
 	return first
 }

@@ -12,16 +12,16 @@ import (
 
 // Names of the values in scripts.
 var (
-	presenceNames = [...]string{"present", "leaving", "departed", "broken", "died"}
-	farewellNames = [...]string{"Shut", "Forget", "Seek", "End"}
+	presenceNames   = [...]string{"alive", "leaving", "left", "unreachable", "failed"}
+	exitActionNames = [...]string{"FailSends", "AbortSends", "SearchMessages", "EndReceives"}
 )
 
 func (p Presence) String() string { return presenceNames[p] }
 
-// String returns the set as in scripts, such as "Forget|Seek", and "nothing" for the empty set.
+// String returns the set as in scripts, such as "AbortSends|SearchMessages", and "nothing" for the empty set.
 func (f ExitAction) String() string {
 	var names []string
-	for i, name := range farewellNames {
+	for i, name := range exitActionNames {
 		if f&(1<<i) != 0 {
 			names = append(names, name)
 		}
@@ -66,14 +66,14 @@ func command(x *Exit, line string) ([]string, error) {
 	case "sought":
 		x.FinishSearch()
 		return []string{"next in " + x.StepInterval().String()}, nil
-	case "departed", "broken", "died":
+	case "left", "unreachable", "failed":
 		for why, name := range presenceNames {
 			if name == f[0] && !x.SetEnded(Presence(why)) {
 				return []string{"no news"}, nil
 			}
 		}
 		if x.MarkAborted() {
-			return []string{"Forget"}, nil
+			return []string{"AbortSends"}, nil
 		}
 	case "presence":
 		return []string{x.Presence().String()}, nil

@@ -15,7 +15,7 @@ type Proc struct {
 	HasCard bool
 	Stats   pml.PeerStats
 	Exit
-	// Err is the error of sends to the process, and, if it is Gone, of receives from it. It
+	// Err is the error of sends to the process, and, if it has ended, of receives from it. It
 	// is nil while the process is present.
 	Err error
 	// isDropped is set by Procs.Remove.
@@ -37,15 +37,15 @@ func (p *Proc) String() string { return p.owner.procName(p.Incarnation) }
 type Process interface {
 	comparable
 	Base() *Proc
-	// Fail ends all pending operations with the process, if End returns true.
+	// Fail ends all pending operations with the process, if MarkEnded returns true.
 	Fail(err error)
 }
 
 // Base implements Process.
 func (p *Proc) Base() *Proc { return p }
 
-// MarkEnded marks the process as ended. err is a *Failed if the bootstrap has reported a failure, wraps
-// framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. End
+// MarkEnded marks the process as ended. err is a *ProcFailure if the bootstrap has reported a failure, wraps
+// framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. MarkEnded
 // returns false if the end was known. After true, the caller ends all pending operations with the
 // process.
 func (p *Proc) MarkEnded(err error) bool {
@@ -107,7 +107,7 @@ func (e endRecord) is(incarnation framework.Incarnation) bool {
 }
 
 // NewProcs returns an empty set for the PML with this name and environment. make creates the PML's process
-// type. take stores a card, and calls Present.
+// type. take stores a card, and calls SetPresent.
 func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Incarnation, framework.Card) error) Procs[P] {
 	return Procs[P]{Incarnations: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]endRecord{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, newProc: make, takeCard: take}
 }
@@ -116,19 +116,19 @@ func (t *Procs[P]) makeProc(incarnation framework.Incarnation) P {
 	return t.newProc(Proc{Incarnation: incarnation, Stats: pml.PeerStats{Peer: incarnation}, owner: t})
 }
 
-// name implements owner.
+// procName implements procOwner.
 func (t *Procs[P]) procName(incarnation framework.Incarnation) string {
 	return t.env.Worlds.Proc(incarnation.ID).String()
 }
 
-// notifyUnreachable implements owner.
+// notifyUnreachable implements procOwner.
 func (t *Procs[P]) notifyUnreachable(incarnation framework.Incarnation, why error) {
 	if t.env.Disconnect != nil {
 		t.env.Disconnect(incarnation, why)
 	}
 }
 
-// ended implements owner.
+// handleEnd implements procOwner.
 func (t *Procs[P]) handleEnd(p *Proc) {
 	for r := range t.inUse {
 		r.recordProcEnd(p)

@@ -31,7 +31,7 @@ func (c *comm) Close() {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if !c.Rest.Close() {
+	if !c.Closing.Close() {
 		return
 	}
 	for plane := range pml.Plane(pml.Planes) {
@@ -66,7 +66,7 @@ func (c *comm) discardUnexpected(plane pml.Plane) {
 // pending. Lock held.
 func (c *comm) advanceClose() {
 	m := c.m
-	switch stage := c.Rest.Stage(); {
+	switch stage := c.Closing.Stage(); {
 	case stage == cid.StageOpen || c.Pending > 0 || m.closed:
 		return
 	case stage != cid.StageEnding: // A matched probe had started before, and its message is received now.
@@ -83,14 +83,14 @@ func (c *comm) advanceClose() {
 		case c.Spec.IsElsewhere(rank):
 		case rank == c.Spec.Rank:
 			p.tally.SetFinal(p.tally.Sent)
-			c.Rest.NotifySelf(&p.closing, p.tally.IsComplete())
+			c.Closing.NotifySelf(&p.closing, p.tally.IsComplete())
 		case p.proc.HasEnded():
-			c.Rest.PeerEnded(&p.closing)
+			c.Closing.PeerEnded(&p.closing)
 		default:
-			p.applyClosing(c.Rest.NotifyPeer(&p.closing, p.hasSentID || p.tally.HasMessages(), p.tally.IsComplete()))
+			p.applyClosing(c.Closing.NotifyPeer(&p.closing, p.hasSentID || p.tally.HasMessages(), p.tally.IsComplete()))
 		}
 	}
-	c.applyCommClosing(c.Rest.FinishNotify())
+	c.applyCommClosing(c.Closing.FinishNotify())
 }
 
 // handleClosed handles the notification of a member that it has closed the communicator, or
@@ -102,7 +102,7 @@ func (p *peer) handleClosed(f *control) {
 		p.handleRefusal()
 	}
 	p.applyExchange(p.exchange.RecvClosed())
-	p.applyClosing(p.c.Rest.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.IsComplete()))
+	p.applyClosing(p.c.Closing.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.IsComplete()))
 }
 
 // handleRefusal handles the notification of a member that its part in the creation of the
@@ -239,20 +239,20 @@ func (c *comm) applyCommClosing(act cid.Action) {
 	if len(m.quietComms) > min(maxQuiet, 1<<m.layout.indexBits/4) {
 		first := m.quietComms[0]
 		m.quietComms = slices.Delete(m.quietComms, 0, 1)
-		first.Rest.EndQuarantine()
+		first.Closing.EndQuarantine()
 		first.releaseIndex()
 	}
 }
 
 // reportLateMessage handles a message of the member that came after the members were notified. Lock held.
 func (p *peer) reportLateMessage() {
-	p.applyClosing(p.c.Rest.RecvLate(&p.closing, p.tally.IsComplete()))
+	p.applyClosing(p.c.Closing.RecvLate(&p.closing, p.tally.IsComplete()))
 }
 
 // isDrained reports whether no message can come any more, and none is in the network. For
 // failed members that is the case after one reaper probe that follows the failure.
 func (c *comm) isDrained() bool {
-	return c.Rest.Stage() == cid.StageFinished && slices.Min(c.reapedFailures[:]) >= c.lastFailureOrder()
+	return c.Closing.Stage() == cid.StageFinished && slices.Min(c.reapedFailures[:]) >= c.lastFailureOrder()
 }
 
 // lastFailureOrder returns proc.failureOrder of the member that failed last, or 0.
@@ -296,7 +296,7 @@ func (c *comm) countDropped(msg *message) {
 	}
 	p.proc.Stats.Dropped++
 	p.tally.Consumed[msg.plane]++
-	if c.Rest.Stage() >= cid.StageNotified {
+	if c.Closing.Stage() >= cid.StageNotified {
 		p.reportLateMessage()
 	}
 }

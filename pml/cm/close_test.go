@@ -16,9 +16,9 @@ import (
 	"github.com/ferrympi/ferry/pml/pmltest"
 )
 
-// slowLooks is an in-memory network. Of the claiming probes of rank 1 on the point-to-point
+// slowProbes is an in-memory network. Of the claiming probes of rank 1 on the point-to-point
 // plane, number hold completes only when it is released.
-type slowLooks struct {
+type slowProbes struct {
 	mtl.Component
 	mu       sync.Mutex
 	hold     int
@@ -29,49 +29,49 @@ type slowLooks struct {
 	reused   bool // A message was sent under the id of the held probe.
 }
 
-func newSlowLooks(hold int, opt mtltest.Options) (*slowLooks, pmltest.Stack) {
-	s := &slowLooks{Component: mtltest.NewMemory(opt).Component(), hold: hold}
+func newSlowProbes(hold int, opt mtltest.Options) (*slowProbes, pmltest.Stack) {
+	s := &slowProbes{Component: mtltest.NewMemory(opt).Component(), hold: hold}
 	return s, pmltest.Stack{PML: cm.Component(), MTL: s}
 }
 
-func (s *slowLooks) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
+func (s *slowProbes) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 	m, err := s.Component.Open(ctx, env)
 	return &slowModule{m, s, env.Identity.Proc.Rank}, err
 }
 
-func (s *slowLooks) look(f func() bool) bool {
+func (s *slowProbes) locked(f func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f()
 }
 
-func (s *slowLooks) isHeld() bool    { return s.look(func() bool { return s.op != nil }) }
-func (s *slowLooks) wasReused() bool { return s.look(func() bool { return s.reused }) }
-func (s *slowLooks) release()        { s.look(func() bool { s.released = true; return true }) }
+func (s *slowProbes) isHeld() bool    { return s.locked(func() bool { return s.op != nil }) }
+func (s *slowProbes) wasReused() bool { return s.locked(func() bool { return s.reused }) }
+func (s *slowProbes) release()        { s.locked(func() bool { s.released = true; return true }) }
 
 // pull starts a pull of a member's messages, and returns while the held probe is in
 // progress. pulled is closed at the end of the pull.
-func (s *slowLooks) pull(t *testing.T, m pml.Module, rank int) (pulled <-chan struct{}) {
+func (s *slowProbes) pull(t *testing.T, m pml.Module, rank int) (pulled <-chan struct{}) {
 	t.Helper()
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		cm.Pull(m, rank)
 	}()
-	until(t, "the look that is slow", s.isHeld)
+	until(t, "the held probe", s.isHeld)
 	return over
 }
 
 type slowModule struct {
 	mtl.Module
-	s    *slowLooks
+	s    *slowProbes
 	rank uint32
 }
 
 func (m *slowModule) Interval() time.Duration { return 100 * time.Microsecond }
 
 func (m *slowModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
-	if m.rank == 1 && claim && m.s.look(func() bool {
+	if m.rank == 1 && claim && m.s.locked(func() bool {
 		if e.CID&3 != uint32(pml.PointToPoint) {
 			return false
 		}
@@ -87,7 +87,7 @@ func (m *slowModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim 
 }
 
 func (m *slowModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (bool, error) {
-	m.s.look(func() bool {
+	m.s.locked(func() bool {
 		if m.rank == 0 && m.s.op != nil && e.CID == m.s.envelope.CID {
 			m.s.reused, m.s.released = true, true
 		}
@@ -98,7 +98,7 @@ func (m *slowModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byt
 
 func (m *slowModule) Poll() int {
 	var op *mtl.Op
-	m.s.look(func() bool {
+	m.s.locked(func() bool {
 		if m.rank == 1 && m.s.released {
 			op, m.s.op = m.s.op, nil
 		}
@@ -125,7 +125,7 @@ func until(t *testing.T, what string, f func() bool) {
 // TestClose_PullInProgress_DeferredReceivesMatch checks that receives posted before the
 // close match messages that are pulled after it.
 func TestClose_PullInProgress_DeferredReceivesMatch(t *testing.T) {
-	s, st := newSlowLooks(2, mtltest.Options{})
+	s, st := newSlowProbes(2, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	for tag := range 3 {
@@ -159,7 +159,7 @@ func TestClose_PullInProgress_DeferredReceivesMatch(t *testing.T) {
 
 // TestRecv_SenderBecomesUnreachableDuringPull_Fails checks that each deferred receive ends once.
 func TestRecv_SenderBecomesUnreachableDuringPull_Fails(t *testing.T) {
-	s, st := newSlowLooks(1, mtltest.Options{})
+	s, st := newSlowProbes(1, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 3)
 	m := w.Procs[1].Module
 	if err := m.Learn(w.Reborn(0, 7), nil); err != nil { // Without an address.
@@ -179,7 +179,7 @@ func TestRecv_SenderBecomesUnreachableDuringPull_Fails(t *testing.T) {
 // TestClose_ReaperProbeInProgress_IndexIsNotReused guards the next communicator with this id,
 // whose message the probe would claim and drop.
 func TestClose_ReaperProbeInProgress_IndexIsNotReused(t *testing.T) {
-	s, st := newSlowLooks(1, mtltest.Options{CIDBits: 8}) // 64 indices, no generation bits.
+	s, st := newSlowProbes(1, mtltest.Options{CIDBits: 8}) // 64 indices, no generation bits.
 	w := pmltest.OpenWorld(t, st, 2)
 	cycle := func() {
 		c := w.Comms(t, cid.PolicyAgree)
@@ -198,15 +198,15 @@ func TestClose_ReaperProbeInProgress_IndexIsNotReused(t *testing.T) {
 	for _, c := range w.Comms(t, cid.PolicyAgree) {
 		c.Close()
 	}
-	until(t, "a look of the reaper", s.isHeld)
+	until(t, "a probe of the reaper", s.isHeld)
 	for range 200 {
 		cycle()
 	}
 	if s.wasReused() {
-		t.Error("an id was used again while a look for it was under way")
+		t.Error("an id was reused while a probe for it was in progress")
 	}
 	s.release()
-	until(t, "the end of the look", func() bool { return !s.isHeld() })
+	until(t, "the end of the probe", func() bool { return !s.isHeld() })
 	for _, p := range w.Procs {
 		until(t, "rest", func() bool { _, _, quarantined := p.Module.CIDs().Counts(); return quarantined <= 16 })
 	}

@@ -219,14 +219,14 @@ func (m *Module) handleControl(f *control) {
 	q := c.peer(int(f.rank))
 	switch f.typ {
 	case controlRequest:
-		if act := c.Rest.RecvRequest(&q.closing, &q.tally); act != 0 {
+		if act := c.Closing.RecvRequest(&q.closing, &q.tally); act != 0 {
 			q.applyClosing(act)
 		} else {
 			q.applyExchange(q.exchange.RecvExtended(f.local))
 		}
 	case controlReply:
 		q.applyExchange(q.exchange.RecvReply(f.local))
-		q.applyClosing(c.Rest.RecvReply(&q.closing)) // The member may have lost earlier messages, see deliverEarly.
+		q.applyClosing(c.Closing.RecvReply(&q.closing)) // The member may have lost earlier messages, see deliverEarly.
 	case controlClosed, controlClosedAck, controlRefused:
 		q.handleClosed(f)
 	case controlCTS:

@@ -101,8 +101,8 @@ func TestIDLayout_AnyWidth_IDsAreUnique(t *testing.T) {
 	}
 }
 
-// FuzzHead checks that parseRTS returns a complete RTS or false.
-func FuzzHead(f *testing.F) {
+// FuzzParseRTS checks that parseRTS returns a complete RTS or false.
+func FuzzParseRTS(f *testing.F) {
 	h := rts{to: 1, from: 2, number: 3, total: 1 << 40, maxFragment: 1 << 20}
 	f.Add(h.encode(nil))
 	f.Add(make([]byte, rtsSize))

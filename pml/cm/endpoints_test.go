@@ -173,7 +173,7 @@ func TestControl_TwoEndpointsAskEarly_BothAreKept(t *testing.T) {
 // TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived checks that a goodbye counts the messages of
 // all ranks, and that pulls cover each rank.
 func TestGoodbye_ProcessOfSeveralRanks_MessagesOfAllAreReceived(t *testing.T) {
-	defer cm.SetMostVain(1 << 20)() // No receive ends because of fruitless searches.
+	defer cm.SetMaxFruitlessSearches(1 << 20)() // No receive ends because of fruitless searches.
 	w := pmltest.OpenWorld(t, stack(mtltest.Options{}), 2)
 	e := w.JoinEndpoints(t, 2, 3)
 	sent := func(f func(from, to int)) {

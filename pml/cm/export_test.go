@@ -21,8 +21,8 @@ func Pull(m pml.Module, rank int) {
 	}
 }
 
-// SetMostVain changes maxFruitlessSearches and returns a function that restores it.
-func SetMostVain(n int) (undo func()) { return set(&maxFruitlessSearches, n) }
+// SetMaxFruitlessSearches changes maxFruitlessSearches and returns a function that restores it.
+func SetMaxFruitlessSearches(n int) (undo func()) { return set(&maxFruitlessSearches, n) }
 
 // SetDoubtSteps changes doubtSteps and returns a function that restores it.
 func SetDoubtSteps(n int) (undo func()) { return set(&doubtSteps, n) }
@@ -33,14 +33,14 @@ func set(v *int, n int) (undo func()) {
 	return func() { *v = old }
 }
 
-// Head returns the RTS of message number of total bytes from one process to another.
-func Head(to, from uint64, number, total uint64) []byte {
+// RTS returns the RTS of message number of total bytes from one process to another.
+func RTS(to, from uint64, number, total uint64) []byte {
 	h := rts{to: to, from: from, number: number, total: total, maxFragment: 1}
 	return h.encode(nil)
 }
 
-// HeadSize is the size of an RTS in bytes.
-const HeadSize = rtsSize
+// RTSSize is the size of an RTS in bytes.
+const RTSSize = rtsSize
 
 // Refused is the type of the control message with which a member refuses a communicator, and
 // Reply the type of the one with its id.

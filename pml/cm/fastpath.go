@@ -71,7 +71,7 @@ const maxDirectPolls = 8
 // completed. Callbacks of these polls see Module.directRecv, the owner of the op, as a posted
 // receive, which fails with its sender.
 //
-// came and bytes are the tag and length of the message. If ok is false, r is the posted
+// gotTag and bytes are the tag and length of the message. If ok is false, r is the posted
 // receive, or nil if none was posted. Lock held throughout.
 func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag, bytes int, r *request, ok bool) {
 	m := c.m

@@ -106,7 +106,7 @@ func TestDrop_ManyReceivesOfOtherCommunicator_VisitsThemOnce(t *testing.T) {
 // than the one before, and pulls them at rank 1. It calls f while the first probe is in progress.
 func pullState(t *testing.T, tags []int, f func(c pml.Comm)) {
 	t.Helper()
-	s, st := newSlowLooks(1, mtltest.Options{})
+	s, st := newSlowProbes(1, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	for i, tag := range tags {

@@ -33,7 +33,7 @@ func (m *Module) inspect() pml.Inspection {
 		}
 	}
 	for _, c := range m.comms.ByID {
-		if c.Rest.Stage() >= cid.StageNotified {
+		if c.Closing.Stage() >= cid.StageNotified {
 			continue
 		}
 		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: c.Endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Posted: posted[c], Sends: sends[c]}

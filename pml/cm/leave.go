@@ -87,7 +87,7 @@ func (p *peer) sentAll() (n uint64) {
 // leaver is a process that leaves, until all of its messages are accounted for.
 type leaver struct {
 	*proc
-	nextTurnAt time.Time
+	nextStepAt time.Time
 	// cursor and rankCursor are the position of a search that is in progress. cursor is a
 	// communicator's index times pml.Planes plus the plane, and rankCursor an index among
 	// the ranks of the process there.
@@ -137,7 +137,7 @@ func (m *Module) handleGoodbye(p *proc, f *control) {
 func (m *Module) advanceLeavers() {
 	now := time.Now()
 	m.leavers = slices.DeleteFunc(m.leavers, func(l *leaver) bool {
-		return l.HasEnded() || now.After(l.nextTurnAt) && l.advance(now)
+		return l.HasEnded() || now.After(l.nextStepAt) && l.advance(now)
 	})
 }
 
@@ -169,7 +169,7 @@ func (l *leaver) advance(now time.Time) bool {
 		}
 		l.FinishSearch()
 	}
-	l.nextTurnAt = now.Add(l.StepInterval())
+	l.nextStepAt = now.Add(l.StepInterval())
 	return false
 }
 

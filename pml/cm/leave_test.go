@@ -182,7 +182,7 @@ func TestFlush_SendCannotLeave_SendsGoodbyes(t *testing.T) {
 // TestLearn_NewIncarnation_OlderMessagesAreReceived checks that these messages are received, until the
 // goodbye that follows them.
 func TestLearn_NewIncarnation_OlderMessagesAreReceived(t *testing.T) {
-	defer cm.SetMostVain(math.MaxInt)()
+	defer cm.SetMaxFruitlessSearches(math.MaxInt)()
 	net := mtltest.NewMemory(mtltest.Options{})
 	w := pmltest.OpenWorld(t, over(net), 2)
 	m := w.Procs[0].Module

@@ -83,7 +83,7 @@ func TestGoodbye_MessageIsClaimed_ReceiveEnds(t *testing.T) {
 // TestGoodbye_MessageToUnknownCommunicator_ReceiveEnds covers a message to a communicator that is never
 // created here.
 func TestGoodbye_MessageToUnknownCommunicator_ReceiveEnds(t *testing.T) {
-	defer cm.SetMostVain(1)()
+	defer cm.SetMaxFruitlessSearches(1)()
 	networks(t, func(t *testing.T, s pmltest.Stack) {
 		w := pmltest.OpenWorld(t, s, 2)
 		c := w.Comms(t, cid.PolicyAgree)
@@ -160,7 +160,7 @@ func TestPull_ManyMessages_IsBoundedAndKeepsOrder(t *testing.T) {
 // TestPull_NewReceive_MatchesPulledMessage checks that the receive does not wait for the end of the pull.
 // Receives that wait already come first.
 func TestPull_NewReceive_MatchesPulledMessage(t *testing.T) {
-	s, st := newSlowLooks(3, mtltest.Options{})
+	s, st := newSlowProbes(3, mtltest.Options{})
 	w := pmltest.OpenWorld(t, st, 2)
 	c := w.Comms(t, cid.PolicyAgree)
 	for _, text := range []string{"first", "second", "third"} {

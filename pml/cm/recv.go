@@ -178,7 +178,7 @@ func (r *request) receiveClaimed() {
 	}
 }
 
-// receivedClaimed is recvDone for a claimed message, which Aside counts.
+// receivedClaimed is recvDone for a claimed message. It no longer counts as Claimed once it is received.
 func (r *request) receivedClaimed(res *mtl.Result) {
 	if res.Err == nil || errors.Is(res.Err, framework.ErrTruncate) {
 		if p, err := r.c.senderOf(res); err == nil {

@@ -30,7 +30,7 @@ import (
 //
 // Some programs receive a window of messages into one buffer. MPI forbids this (MPI-4.1,
 // 3.7.2), and all implementations tolerate it. A network may complete several receives
-// before the MTL reports the first one, so that an RTS is overwritten. An mtl.Keeper saves
+// before the MTL reports the first one, so that an RTS is overwritten. An mtl.MessageSaver saves
 // the prefix of each message. Without one, such receives fail or never complete, and so do
 // their senders.
 //

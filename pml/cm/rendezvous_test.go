@@ -49,8 +49,8 @@ func numbers(n int) []byte {
 // RTS. The buffer has the beginning of the message, and the error has its full length.
 func TestRecv_FragmentedMessage_IsTruncated(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
-	for _, n := range []int{1001, 5000, cm.HeadSize} {
-		for _, room := range []int{0, 1, cm.HeadSize - 1, cm.HeadSize, cm.HeadSize + 1, 999, 1000, 1001, 2000, 5000, 6000} {
+	for _, n := range []int{1001, 5000, cm.RTSSize} {
+		for _, room := range []int{0, 1, cm.RTSSize - 1, cm.RTSSize, cm.RTSSize + 1, 999, 1000, 1001, 2000, 5000, 6000} {
 			b := numbers(n)
 			s := start(t)(c[1].Isend(pml.Buffer{Bytes: b}, 0, 3, pml.PointToPoint, pml.Synchronous))
 			got := make([]byte, 7000)
@@ -77,7 +77,7 @@ func TestRecv_FragmentedMessage_IsTruncated(t *testing.T) {
 func TestProbe_FragmentedMessage_ReturnsItsLength(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 	var sends []started
-	lengths := []int{5, 5000, cm.HeadSize, 3000, 7}
+	lengths := []int{5, 5000, cm.RTSSize, 3000, 7}
 	for i, n := range lengths {
 		sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(n)}, 0, i%2, pml.PointToPoint, pml.Standard)))
 	}
@@ -116,9 +116,9 @@ func TestSend_MessageEqualsRTS_Arrives(t *testing.T) {
 	c := w.Comms(t, cid.PolicyAgree)
 	g := w.Group()
 	for _, b := range [][]byte{
-		cm.Head(g[0].Nonce, g[1].Nonce, 1, 1<<40),
-		cm.Head(g[1].Nonce, g[0].Nonce, 1, 1<<40),
-		cm.Head(g[0].Nonce, 77, 1, 1<<40),
+		cm.RTS(g[0].Nonce, g[1].Nonce, 1, 1<<40),
+		cm.RTS(g[1].Nonce, g[0].Nonce, 1, 1<<40),
+		cm.RTS(g[0].Nonce, 77, 1, 1<<40),
 	} {
 		s := start(t)(c[1].Isend(pml.Buffer{Bytes: b}, 0, 1, pml.PointToPoint, pml.Standard))
 		got := make([]byte, 100)
@@ -135,8 +135,8 @@ func TestSend_MessageEqualsRTS_Arrives(t *testing.T) {
 // TestProbe_SynchronousMessageOfRTSSize_SendWaitsForReceive checks that the probe, which inspects the message, does not complete its send.
 func TestProbe_SynchronousMessageOfRTSSize_SendWaitsForReceive(t *testing.T) {
 	c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
-	s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.HeadSize)}, 0, 1, pml.PointToPoint, pml.Synchronous))
-	if st, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil || st.Bytes != cm.HeadSize {
+	s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.RTSSize)}, 0, 1, pml.PointToPoint, pml.Synchronous))
+	if st, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil || st.Bytes != cm.RTSSize {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	c[0].Close()
@@ -148,10 +148,10 @@ func TestProbe_SynchronousMessageOfRTSSize_SendWaitsForReceive(t *testing.T) {
 // TestClose_UnreceivedFragmentedMessage_SendEnds covers a receiver that closes the
 // communicator.
 func TestClose_UnreceivedFragmentedMessage_SendEnds(t *testing.T) {
-	for _, look := range []bool{false, true} {
+	for _, probes := range []bool{false, true} {
 		c := pmltest.OpenWorld(t, stack(partOptions), 2).Comms(t, cid.PolicyAgree)
 		s := start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(5000)}, 0, 1, pml.PointToPoint, pml.Standard))
-		if look { // A probe has pulled it out of the network.
+		if probes { // A probe has pulled it out of the network.
 			if _, err := c[0].Probe(t.Context(), 1, 1, pml.PointToPoint); err != nil {
 				t.Fatal(err)
 			}

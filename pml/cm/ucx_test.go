@@ -107,7 +107,7 @@ func TestSavedPrefix_RequestIsReused_IsNotMistakenForMessage(t *testing.T) {
 			}
 		}
 		for k := range n {
-			sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.HeadSize)}, 0, k, pml.PointToPoint, pml.Standard)))
+			sends = append(sends, start(t)(c[1].Isend(pml.Buffer{Bytes: numbers(cm.RTSSize)}, 0, k, pml.PointToPoint, pml.Standard)))
 		}
 		got := make([]byte, 100)
 		for k := range n {
@@ -115,7 +115,7 @@ func TestSavedPrefix_RequestIsReused_IsNotMistakenForMessage(t *testing.T) {
 			if err == nil {
 				st, err = start(t)(claimed.Irecv(pml.Buffer{Bytes: got})).wait(t)
 			}
-			if err != nil || st.Bytes != cm.HeadSize || !bytes.Equal(got[:cm.HeadSize], numbers(cm.HeadSize)) {
+			if err != nil || st.Bytes != cm.RTSSize || !bytes.Equal(got[:cm.RTSSize], numbers(cm.RTSSize)) {
 				t.Fatalf("round %d: %+v, %v", round, st, err)
 			}
 		}

@@ -24,14 +24,14 @@ func (c *comm) leave() {
 		switch {
 		case rank == c.Spec.Rank:
 		case p.proc.Err != nil:
-			c.Rest.PeerEnded(&p.closing)
-		case c.Rest.NotifyPeer(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.SendClosed != 0:
+			c.Closing.PeerEnded(&p.closing)
+		case c.Closing.NotifyPeer(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.SendClosed != 0:
 			if !p.proc.sendControl(p.memberFrame(frameClosed, 0)) {
-				c.Rest.PeerEnded(&p.closing)
+				c.Closing.PeerEnded(&p.closing)
 			}
 		}
 	}
-	c.releaseIndex(c.Rest.FinishNotify())
+	c.releaseIndex(c.Closing.FinishNotify())
 }
 
 // releaseIndex ends the quarantine of the index if act requires it. Lock held.
@@ -68,7 +68,7 @@ func (p *proc) handleClosed(f []byte) error {
 	if err != nil {
 		return err
 	}
-	act := c.Rest.RecvClosed(&q.closing, isReply, true)
+	act := c.Closing.RecvClosed(&q.closing, isReply, true)
 	if in.flags&closedRefused != 0 {
 		q.handleRefusal()
 	}

@@ -101,7 +101,7 @@ func (c *comm) Close() {
 	m := c.m
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if !c.Rest.Close() {
+	if !c.Closing.Close() {
 		return
 	}
 	for _, p := range c.peers.All() {

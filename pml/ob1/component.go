@@ -83,9 +83,9 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
 		made := &proc{Proc: p, m: m}
 		// Peers read such buffers in most cases, so the first message carries no fragment.
-		for depth := range made.packAdvice[btl.Allocated] {
-			for class := range made.packAdvice[btl.Allocated][depth] {
-				made.packAdvice[btl.Allocated][depth][class].mode = packNone
+		for pattern := range made.packAdvice[btl.Allocated] {
+			for class := range made.packAdvice[btl.Allocated][pattern] {
+				made.packAdvice[btl.Allocated][pattern][class].mode = packNone
 			}
 		}
 		return made

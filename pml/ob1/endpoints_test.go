@@ -68,7 +68,7 @@ func TestFrame_EndpointsOfWholeProcesses_AreZero(t *testing.T) {
 }
 
 // Each rank of a process would inquire all ranks of the others.
-func TestCannotCome_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing.T) {
+func TestSourceError_AnySourceAmongSeveralRanksPerProcess_AsksNoMember(t *testing.T) {
 	v := newVictim(t)
 	defer v.close(t)
 	v.engine.Lock()

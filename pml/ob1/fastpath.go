@@ -9,8 +9,8 @@ import (
 
 // recvPath polls the path from one process.
 type recvPath struct {
-	// source is nil if the path is unknown, or if the module cannot poll it alone. peeker is nil
-	// as well, or if the source cannot peek.
+	// source is nil if the path is unknown, or if the module cannot poll it alone. peeker is nil if
+	// source is, or if it cannot peek.
 	source progress.Source
 	peeker btl.Peeker
 }

@@ -149,7 +149,7 @@ func (m *Module) Route(peer framework.Incarnation) pml.Route {
 		rejected = append(rejections{{Name: t.name, Reason: p.Err.Error()}}, rejected...)
 		t, cut = nil, true
 	}
-	// ^A path that only an answer needed has failed no operation. The peer may have closed its session.
+	// A path that only an answer needed has failed no operation. The peer may have closed its session.
 	route.Rejected, route.Failed = rejected, t == nil && cut
 	route.Learnt = p.incoming.estimates()
 	if t != nil {
@@ -261,7 +261,7 @@ func (m *Module) Close() error {
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
 	for _, c := range m.comms.ByID {
 		// The quarantine of indices ends with the module, so no member is notified.
-		c.Rest = cid.CommClose{}
+		c.Closing = cid.CommClose{}
 	}
 	for _, p := range m.procs.Incarnations {
 		// Before requests fail, since gathered buffers are read until the path closes.

@@ -26,13 +26,13 @@ type transport struct {
 
 	// The following are nil if the module lacks the ability. A copier is also a reader.
 
-	reader    btl.RemoteReader
-	copier    btl.Copier
-	poller    btl.PeerPoller
-	forgetter btl.Forgetter
-	renewer   btl.Reconnector
-	describer btl.Describer
-	looker    btl.Looker
+	reader      btl.RemoteReader
+	copier      btl.Copier
+	poller      btl.PeerPoller
+	forgetter   btl.Forgetter
+	reconnector btl.Reconnector
+	describer   btl.Describer
+	looker      btl.Looker
 }
 
 // openTransports opens the BTLs and sorts them by preference.
@@ -57,7 +57,7 @@ func (m *Module) openTransports() error {
 		}
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
-		t.renewer, _ = framework.As[btl.Reconnector](o.Module)
+		t.reconnector, _ = framework.As[btl.Reconnector](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)
 		t.looker, _ = framework.As[btl.Looker](o.Module)
 		m.transports = append(m.transports, t)

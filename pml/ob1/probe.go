@@ -55,8 +55,8 @@ func (c *comm) Pause(ctx context.Context, _ int) error {
 	return err
 }
 
-// claimMessage takes a message out of all queues. It counts as pending until it is received
-// or dropped.
+// claimMessage counts a message, which is in no queue, as pending until it is received or
+// dropped. Its sender can no longer withdraw it. Lock held.
 func (c *comm) claimMessage(msg *unexpectedMessage) base.Message {
 	c.Pending++
 	msg.removeUnmatched()

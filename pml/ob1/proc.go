@@ -51,11 +51,11 @@ type proc struct {
 	sendQueue requestList
 	// pipelineQueue are accepted sends with fragments to send.
 	pipelineQueue requestList
-	// lastRTS is the handle of the last RTS, and isLastInWindow is set if other large messages
+	// lastRTS is the handle of the last RTS, and isLastRTSWindowed is set if other large messages
 	// were in flight with it. windowStart is the start of its window, or 0 for a single message.
-	lastRTS        uint64
-	windowStart    time.Duration
-	isLastInWindow bool
+	lastRTS           uint64
+	windowStart       time.Duration
+	isLastRTSWindowed bool
 	// isBusy is set while the process is in Module.busyProcs.
 	isBusy bool
 	// suspectedFor is the error that made the process suspect, or nil, and suspicionSteps the
@@ -122,8 +122,8 @@ func (m *Module) Reconnect(incarnation framework.Incarnation) {
 		return
 	}
 	for _, t := range m.transports {
-		if t.renewer != nil {
-			t.renewer.Reconnect(incarnation)
+		if t.reconnector != nil {
+			t.reconnector.Reconnect(incarnation)
 		}
 	}
 	if p != nil {
@@ -296,7 +296,7 @@ func (p *proc) Fail(err error) {
 	for _, c := range p.m.quarantined {
 		for _, rank := range c.Ranks(p) {
 			if q := c.peers.Get(rank); q != nil {
-				c.releaseIndex(c.Rest.PeerEnded(&q.closing))
+				c.releaseIndex(c.Closing.PeerEnded(&q.closing))
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func (r *request) finish() {
 	}
 }
 
-// fail completes a request with an error, or starts to stop a Put into its buffer first. Lock held.
+// fail completes a request with an error, or first stops a put into its buffer. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = r.c.OperationError(r.plane, err)
 	if r.rndv != nil && r.rndv.share != nil && !r.stopShare(err) {

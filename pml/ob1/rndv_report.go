@@ -12,12 +12,12 @@ func (in *largeReceives) estimates() (all []pml.TransferEstimates) {
 	}
 	for memory := range btl.Memories {
 		for class := range classes {
-			for depth := range patterns {
-				l := in.selections[memory][depth][class]
+			for pattern := range patterns {
+				l := in.selections[memory][pattern][class]
 				if l == nil {
 					continue
 				}
-				r := pml.TransferEstimates{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: depth == windowed || depth == duplex, BothWays: depth >= sentPatterns, Tries: l.Probes()}
+				r := pml.TransferEstimates{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: pattern == windowed || pattern == duplex, BothWays: pattern >= sentPatterns, Tries: l.Probes()}
 				if class < classes-1 {
 					r.UpTo = 2 * r.Above
 				}

@@ -165,7 +165,7 @@ func (r *request) sendRTS(flags byte, size int) bool {
 	// with the packing at the receiver before, would spoil the estimates of single messages.
 	// So a message behind a window counts as the first one of the next window.
 	r.rndv.pattern = single
-	if isWindow || p.proc.isLastInWindow {
+	if isWindow || p.proc.isLastRTSWindowed {
 		r.rndv.pattern = windowed
 		flags |= flagWindow
 	}
@@ -235,7 +235,7 @@ func (p *proc) isSending(handle uint64) bool {
 // noteRTS updates the state of windows to the process after an RTS. isWindow is set if other
 // large messages are in flight.
 func (p *proc) noteRTS(pattern pattern, isWindow bool) {
-	p.isLastInWindow = isWindow
+	p.isLastRTSWindowed = isWindow
 	if pattern == single {
 		p.windowStart = 0
 	} else if !isWindow || p.windowStart == 0 {
@@ -337,7 +337,8 @@ func (r *request) handleDropped() error {
 // has claimed the message.
 const withdrawTimeout = time.Second
 
-// Abandon implements pml.Abandoner. The user gets no result of a withdrawn send.
+// Abandon implements pml.Abandoner. It waits up to withdrawTimeout for the answer to a
+// withdrawal, and releases the lock meanwhile. It returns true if there is none. Lock held.
 func (r *request) Abandon() bool {
 	if r.state == stateWithdrawing {
 		patience, stop := context.WithTimeout(context.Background(), withdrawTimeout)

@@ -281,8 +281,6 @@ type controlFrame struct {
 	bytes [shareSize]byte
 }
 
-func (c *controlFrame) typ() byte { return c.bytes[0] }
-
 // cts is a parsed frameCTS. limit is the number of bytes that the receiver accepts.
 type cts struct {
 	advice        byte
