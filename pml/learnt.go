@@ -32,8 +32,6 @@ type ProtocolEstimate struct {
 }
 
 // String returns the estimates in one line.
-
-// String describes it in a line.
 func (l TransferEstimates) String() string {
 	var ways []string
 	for _, w := range l.Ways {

@@ -38,10 +38,10 @@ type Module struct {
 	joiner *Joiner
 
 	mu sync.Mutex
-	// localLives has the other processes on this node, from Learn, and changes counts its changes.
+	// localIncarnations has the other processes on this node, from Learn, and changes counts its changes.
 	localIncarnations map[framework.ProcID]framework.Incarnation
 	changes           uint64
-	// splits has those in use.
+	// splits has the splits in use.
 	splits map[splitKey]*split
 	// owners has allocated memory, by its first byte.
 	owners map[*byte]memoryOwner

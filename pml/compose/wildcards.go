@@ -51,8 +51,8 @@ type message struct {
 	bytes   int
 	// isQueued is set while it is in the unexpected queue.
 	isQueued bool
-	// isWanted is set if Return has refused to return it to its sender.
-	isWanted bool
+	// isReturnRefused is set if Return has refused to return it to its sender.
+	isReturnRefused bool
 }
 
 func (msg *message) status() pml.Status {
@@ -204,7 +204,7 @@ func (msg *message) Return() bool {
 	}
 	i := slices.Index(w.arrived, msg)
 	if i < 0 || i == 0 && w.withdrawing != nil {
-		msg.isWanted = i == 0
+		msg.isReturnRefused = i == 0
 		return false
 	}
 	w.arrived = slices.Delete(w.arrived, i, i+1)
@@ -239,7 +239,7 @@ func (w *wildcards) Changed() {
 func (w *wildcards) settle() {
 	for len(w.arrived) > 0 && w.withdrawing == nil {
 		msg := w.arrived[0]
-		if msg.isWanted {
+		if msg.isReturnRefused {
 			w.arrived = w.arrived[1:]
 			msg.claimed.Drop()
 			continue

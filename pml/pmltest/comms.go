@@ -19,11 +19,11 @@ func commCases() claims {
 
 // halfMade is a communicator that exists at rank 0 only.
 type halfMade struct {
-	f       *fixture
-	id      cid.Extended
-	offers  []*cid.Candidates
-	decided cid.Decision
-	comms   [2]pml.Comm
+	f          *fixture
+	id         cid.Extended
+	candidates []*cid.Candidates
+	decided    cid.Decision
+	comms      [2]pml.Comm
 }
 
 // half creates rank 0's handle under the fixture's policy. Rank 1 has proposed its candidate ids and does not
@@ -31,7 +31,7 @@ type halfMade struct {
 func (f *fixture) half() *halfMade {
 	h := &halfMade{f: f, id: f.NextID()}
 	var err error
-	h.offers, h.decided, err = f.decide(f.policy)
+	h.candidates, h.decided, err = f.decide(f.policy)
 	f.Check(err)
 	h.finish(0)
 	return h
@@ -40,7 +40,7 @@ func (f *fixture) half() *halfMade {
 // finish creates a rank's handle.
 func (h *halfMade) finish(rank int) {
 	var err error
-	h.comms[rank], err = h.f.join(rank, h.id, h.offers[rank], h.decided)
+	h.comms[rank], err = h.f.join(rank, h.id, h.candidates[rank], h.decided)
 	h.f.Check(err)
 }
 

@@ -83,8 +83,8 @@ func (v *visit) open() {
 	f.Check(first.Module.Learn(guest.Incarnation, guest.Card()), guest.Module.Learn(first.Incarnation, first.Card()), guest.Module.Learn(guest.Incarnation, guest.Card()))
 	members, id := Members(first.Incarnation, guest.Incarnation), f.NextID()
 	for i, p := range []*Process{first, guest} {
-		offer := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
-		v.comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, offer, cid.Decision{Policy: cid.PolicyLazy})
+		candidates := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
+		v.comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, candidates, cid.Decision{Policy: cid.PolicyLazy})
 		f.Check(err)
 	}
 }

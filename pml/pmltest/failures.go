@@ -95,8 +95,8 @@ func (f *fixture) peerFails() {
 func (f *fixture) diesEarly() {
 	f.processes()
 	for what, incarnation := range map[string]framework.Incarnation{
-		"its first":    {ID: f.Group()[1].ID + 10, Nonce: 77},
-		"another life": {ID: f.Group()[1].ID, Nonce: 78},
+		"its first":           {ID: f.Group()[1].ID + 10, Nonce: 77},
+		"another incarnation": {ID: f.Group()[1].ID, Nonce: 78},
 	} {
 		m := f.Procs[0].Module
 		m.PeerFailed(incarnation, "signal: killed")
@@ -201,7 +201,7 @@ func (f *fixture) hasLeft() {
 	f.got(wild, from2, data(2, 4), 2, 2)
 }
 
-// disconnected reports that a live process has disconnected this one.
+// disconnected covers a live process that has disconnected this one.
 func (f *fixture) disconnected() {
 	f.processes()
 	f.connectAll(f.comms)
@@ -230,7 +230,7 @@ func (f *fixture) reconnected() {
 	for i, p := range f.Procs {
 		var ok bool
 		if modules[i], ok = p.Module.(pml.Reconnector); !ok {
-			f.Skipf("the PML does not begin afresh")
+			f.Skipf("the PML does not reconnect processes")
 		}
 	}
 	before, incarnations := f.comms, [2]framework.Incarnation{f.Procs[0].Incarnation, f.Procs[1].Incarnation}
@@ -343,7 +343,7 @@ func (f *fixture) refuses(news func()) {
 		h := f.half()
 		refuse := func() {
 			f.Procs[1].Module.Refuse(cid.Span{Base: h.id.Base, Last: math.MaxUint64}, pml.AllEndpoints)
-			f.Procs[1].Module.CIDs().Release(h.offers[1])
+			f.Procs[1].Module.CIDs().Release(h.candidates[1])
 		}
 		var lost pending
 		if first == "a message" {

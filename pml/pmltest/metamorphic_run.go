@@ -219,9 +219,9 @@ func (r *player) make(i int) (err error) {
 		}
 		return err
 	}
-	offer := p.Module.CIDs().WithholdCandidates(r.policy, len(c.Members), 1<<15)
+	candidates := p.Module.CIDs().WithholdCandidates(r.policy, len(c.Members), 1<<15)
 	b.mu.Lock()
-	b.payloads[spec.Rank] = offer.Bytes()
+	b.payloads[spec.Rank] = candidates.Bytes()
 	if b.came++; b.came == len(c.Members) {
 		b.decision, b.err = cid.Decide(b.payloads)
 		close(b.decided)
@@ -235,7 +235,7 @@ func (r *player) make(i int) (err error) {
 	if b.err != nil {
 		return b.err
 	}
-	r.comms[i], err = p.join(spec, offer, b.decision)
+	r.comms[i], err = p.join(spec, candidates, b.decision)
 	return err
 }
 

@@ -42,8 +42,8 @@ func (f *fixture) exchangeWithStream() {
 	var comms [2]pml.Comm
 	for i, p := range []*Process{first, stream} {
 		var err error
-		offer := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
-		comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, offer, cid.Decision{Policy: cid.PolicyLazy})
+		candidates := p.Module.CIDs().WithholdCandidates(cid.PolicyLazy, 2, 1<<15)
+		comms[i], err = p.join(pml.CommSpec{ID: id, Members: members, Rank: i}, candidates, cid.Decision{Policy: cid.PolicyLazy})
 		f.Check(err)
 	}
 	f.Each(2, func(i int) {

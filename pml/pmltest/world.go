@@ -194,14 +194,14 @@ func (w *World) Close() error {
 func (w *World) NextID() cid.Extended { return cid.Extended{Base: w.nextBase.Add(1)} }
 
 // decide decides on the ids of a communicator of all processes.
-func (w *World) decide(policy cid.Policy) (offers []*cid.Candidates, d cid.Decision, err error) {
+func (w *World) decide(policy cid.Policy) (candidates []*cid.Candidates, d cid.Decision, err error) {
 	payloads := make([][]byte, len(w.Procs))
 	for i, p := range w.Procs {
-		offers = append(offers, p.Module.CIDs().WithholdCandidates(policy, len(w.Procs), 1<<15))
-		payloads[i] = offers[i].Bytes()
+		candidates = append(candidates, p.Module.CIDs().WithholdCandidates(policy, len(w.Procs), 1<<15))
+		payloads[i] = candidates[i].Bytes()
 	}
 	d, err = cid.Decide(payloads)
-	return offers, d, err
+	return candidates, d, err
 }
 
 // OpenWorld is NewWorld for a test. An error fails the test, and the world is closed at the end of the
@@ -234,13 +234,13 @@ func (w *World) Comms(t testing.TB, policy cid.Policy) []pml.Comm {
 // handle.
 func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 	id := w.NextID()
-	offers, decision, err := w.decide(policy)
+	candidates, decision, err := w.decide(policy)
 	if err != nil {
 		return nil, err
 	}
 	comms := make([]pml.Comm, len(w.Procs))
 	for i := range w.Procs {
-		if comms[i], err = w.join(i, id, offers[i], decision); err != nil {
+		if comms[i], err = w.join(i, id, candidates[i], decision); err != nil {
 			return nil, err
 		}
 	}
@@ -248,19 +248,19 @@ func (w *World) Comm(policy cid.Policy) ([]pml.Comm, error) {
 }
 
 // join creates one rank's handle of a communicator of all after the decision.
-func (w *World) join(rank int, id cid.Extended, offer *cid.Candidates, decision cid.Decision) (pml.Comm, error) {
-	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: pml.NewMembers(w.Group()), Rank: rank}, offer, decision)
+func (w *World) join(rank int, id cid.Extended, candidates *cid.Candidates, decision cid.Decision) (pml.Comm, error) {
+	return w.Procs[rank].join(pml.CommSpec{ID: id, Members: pml.NewMembers(w.Group()), Rank: rank}, candidates, decision)
 }
 
 // join creates this process's handle of a communicator after the decision.
-func (p *Process) join(spec pml.CommSpec, offer *cid.Candidates, decision cid.Decision) (_ pml.Comm, err error) {
+func (p *Process) join(spec pml.CommSpec, candidates *cid.Candidates, decision cid.Decision) (_ pml.Comm, err error) {
 	table := p.Module.CIDs()
 	if decision.Policy == cid.PolicyLazy {
-		table.Release(offer)
+		table.Release(candidates)
 		spec.Local, err = table.Reserve()
 	} else {
 		spec.Local, spec.Agreed, spec.Indices = decision.Local(spec.Rank), decision.Policy == cid.PolicyAgree, decision.Each
-		err = table.Accept(offer, spec.Local)
+		err = table.Accept(candidates, spec.Local)
 	}
 	if err != nil {
 		return nil, err

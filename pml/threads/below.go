@@ -353,9 +353,9 @@ func (w *watchedPlane) check(sources []int) {
 	}
 }
 
-// cannotCome is pml.Watchable's SourceError for probes. The rank's lock is held, and released meanwhile. No
+// sourceError is pml.Watchable's SourceError for probes. The rank's lock is held, and released meanwhile. No
 // change has occurred between the result and the return.
-func (b *below) cannotCome(src int, plane pml.Plane) (err error) {
+func (b *below) sourceError(src int, plane pml.Plane) (err error) {
 	r := b.c.rank
 	for seen := 0; err == nil && seen != b.changes; {
 		seen = b.changes

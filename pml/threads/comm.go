@@ -240,7 +240,7 @@ func (c *comm) Close() {
 	r := c.rank
 	r.engine.Lock()
 	defer r.engine.Release()
-	if !c.Rest.Close() {
+	if !c.Closing.Close() {
 		return
 	}
 	c.noSends.Or(1<<pml.Planes - 1)

@@ -157,7 +157,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 		}
 		err := c.SourceError(src, plane)
 		if b := c.below; b != nil && err == nil && b.isRemote(src) {
-			err = b.cannotCome(src, plane)
+			err = b.sourceError(src, plane)
 			m = c.find(src, tag, plane) // it may have come meanwhile
 		}
 		if m == nil {

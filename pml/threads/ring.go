@@ -147,7 +147,8 @@ func (q *ring) refill(pos uint64) bool {
 	return true
 }
 
-// lap distinguishes the uses of a cell. It is never 0.
+// lap distinguishes the uses of a cell. It is not 0 in the first ones, so that a zero word is an
+// unused cell.
 func lap(pos uint64) uint64 { return pos/ringCells + 1 }
 
 // spill appends a cell to the overflow list. Cells that a producer puts later follow it.
