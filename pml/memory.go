@@ -22,7 +22,7 @@ type MemoryUser interface {
 // memory is registered.
 type Registrar interface {
 	// Register registers memory of at least one byte, which must stay valid until Deregister, and waits for completion. It
-	// returns ErrUnsupported if the network registers no memory, or no more. Messages there then use other memory.
+	// returns ErrUnsupported if the network registers no memory, or no more. The memory then works like any other.
 	Register(memory []byte) error
 	// Deregister takes memory exactly as passed to Register, even if that has returned ErrUnsupported. It returns ErrPending
 	// and does nothing while an operation uses the memory. If held is set, the network may read the memory until the module

@@ -45,7 +45,7 @@ type NextReceiver interface {
 	// with the tag, or any with AnyTag, ReceiveNext copies the payload into buf, as much as fits, and returns the tag and
 	// the length. Otherwise the message stays, and ok is false. The caller ensures that no receive of the watcher matches
 	// the message, and that no message of the rank is in the watcher's queue. The engine's lock is held throughout.
-	ReceiveNext(buf []byte, src, tag int, plane Plane) (came, bytes int, ok bool)
+	ReceiveNext(buf []byte, src, tag int, plane Plane) (gotTag, bytes int, ok bool)
 }
 
 // ErrWatched is the error of receives and probes on a plane that is watched.
