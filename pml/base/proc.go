@@ -319,7 +319,7 @@ func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 	if p == none { // Communicators have the incarnation, and have not used it.
 		p = t.makeProc(incarnation)
 	}
-	p.Fail(t.transportError(incarnation, fmt.Errorf("%w: a communicator made since begins afresh", framework.ErrPeerDisconnected)))
+	p.Fail(t.transportError(incarnation, fmt.Errorf("%w: use a communicator that was created after the reconnect", framework.ErrPeerDisconnected)))
 	for r := range t.inUse {
 		r.setProc(incarnation, p)
 	}

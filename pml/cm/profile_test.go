@@ -29,7 +29,7 @@ func overProfile(t *testing.T, provider string, faults ...string) pmltest.Stack 
 
 // elsewhere are cases that TestMetamorphic_OverProfiles covers, or that wait for seconds and
 // have tests over other networks.
-var elsewhere = []string{"RandomProgramGoesAsTheStandardSays", "ReceiveFromAnySourceEndsWhenNobodyIsLeft"}
+var elsewhere = []string{"RandomProgram_AnyStack_HasTheOutcomeOfTheStandard", "ReceiveFromAnySource_AllOthersLeft_Ends"}
 
 // TestContract_OverProfiles runs a third of the cases over each profile, with one id policy
 // each. With -seeds, it runs all cases with all policies.

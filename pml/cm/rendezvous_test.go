@@ -26,7 +26,7 @@ var partOptions = mtltest.Options{MaxMessage: 1000, Inject: 1000}
 func TestContract_Fragments(t *testing.T) {
 	if *seeds == 0 {
 		all := pmltest.Cases(stack(partOptions), cid.PolicyLazy)
-		all = slices.DeleteFunc(all, func(c kittest.Case) bool { return c.Name == "ReceiveFromAnySourceEndsWhenNobodyIsLeft" })
+		all = slices.DeleteFunc(all, func(c kittest.Case) bool { return c.Name == "ReceiveFromAnySource_AllOthersLeft_Ends" })
 		all.Run(t)
 		return
 	}

@@ -19,13 +19,13 @@ func failureCases() claims {
 		kittest.New("DeathOutlastsTheCard", 2, (*fixture).diesEarly),
 		kittest.New("FlushedMessagesOutliveTheirSender", 2, (*fixture).flushed),
 		kittest.New("ProcessThatHasLeftHarmsNoOtherReceive", 3, (*fixture).hasLeft),
-		kittest.New("WhoHasGivenUpEndsWhatWaitsForHim", 3, (*fixture).disconnected),
-		kittest.New("ProcessesBeginAfreshAfterOneWasGivenUp", 3, (*fixture).reconnected),
-		kittest.New("ReceiveFromAnySourceEndsWhenNobodyIsLeft", 3, (*fixture).allLeft),
-		kittest.New("AbortedOperationNamesItsReasonWhateverEndsIt", 2, (*fixture).abortedAfterLeave),
+		kittest.New("PeerDisconnects_PendingOperations_End", 3, (*fixture).disconnected),
+		kittest.New("DisconnectedProcesses_Reconnect_ExchangeMessages", 3, (*fixture).reconnected),
+		kittest.New("ReceiveFromAnySource_AllOthersLeft_Ends", 3, (*fixture).allLeft),
+		kittest.New("AbortedOperation_PeerLeaves_ReturnsReasonOfAbort", 2, (*fixture).abortedAfterLeave),
 		kittest.New("MemberWhoseCreationFailedIsNotWaitedFor", 2, (*fixture).refused),
 		kittest.New("EndedProcessIsDroppedWithItsLastCommunicator", 2, (*fixture).guestsEnd),
-		kittest.New("InspectAndRouteSayWhatThereIs", 2, (*fixture).inspect),
+		kittest.New("InspectAndRoute_PendingOperations_AreDescribed", 2, (*fixture).inspect),
 	}
 }
 

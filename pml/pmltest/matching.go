@@ -8,7 +8,7 @@ import (
 func matchCases() claims {
 	return claims{
 		kittest.New("BlockedReceiveTakesTheFirstOfMany", 2, (*fixture).firstOfMany),
-		kittest.New("WildcardsTakeTheFirstThatCame", 3, (*fixture).wildcards),
+		kittest.New("Wildcards_SeveralMessages_MatchTheFirstArrival", 3, (*fixture).wildcards),
 		kittest.New("ReceivesMatchInTheOrderOfPosting", 2, (*fixture).postingOrder),
 		kittest.New("UnexpectedMessagesKeepTheirContents", 2, (*fixture).unexpectedMessages),
 		kittest.New("PlanesNeverMatchEachOther", 2, (*fixture).planes),

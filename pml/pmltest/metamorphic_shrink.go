@@ -44,7 +44,7 @@ func (v Variant) play(ctx context.Context, p Plan) error {
 func randomCases() claims {
 	return claims{
 		kittest.New("ProcessReachesItself", 1, (*fixture).randomPlans),
-		kittest.New("RandomProgramGoesAsTheStandardSays", 3, (*fixture).randomPlans),
+		kittest.New("RandomProgram_AnyStack_HasTheOutcomeOfTheStandard", 3, (*fixture).randomPlans),
 	}
 }
 

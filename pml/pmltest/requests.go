@@ -11,7 +11,7 @@ import (
 
 func requestCases() claims {
 	return claims{
-		kittest.New("UsedUpHandleIsClosed", 2, (*fixture).staleHandle),
+		kittest.New("ReleasedHandle_IsUsed_ReturnsErrClosed", 2, (*fixture).staleHandle),
 		kittest.New("FreedRequestStillCompletes", 2, (*fixture).freed),
 		kittest.New("OneOfTwoWaitersGetsTheStatus", 2, (*fixture).twoWaiters),
 	}

@@ -12,9 +12,9 @@ import (
 
 func startCases() claims {
 	return claims{
-		kittest.New("WhatStartsUnderTheLockTellsItsEndOnce", 2, (*fixture).startLocked),
-		kittest.New("WhoHearsOfAnEndStartsWhatIsNext", 2, (*fixture).chained),
-		kittest.New("WatcherGetsWhatNoReceiveMatches", 2, (*fixture).watched),
+		kittest.New("OperationStartedUnderTheLock_Completes_NotifiesOnce", 2, (*fixture).startLocked),
+		kittest.New("Notifier_OperationCompletes_StartsTheNext", 2, (*fixture).chained),
+		kittest.New("Watcher_UnmatchedMessages_ArePassed", 2, (*fixture).watched),
 		kittest.New("WatcherCopiesEagerMessagesAndReturnsUnmatchedOnes", 2, (*fixture).watchedReturns),
 	}
 }
@@ -200,7 +200,7 @@ func (f *fixture) chained() {
 // watchable returns a Comm of a PML that reports arrivals.
 func (f *fixture) watchable(c pml.Comm) pml.Watchable {
 	if !f.caps().Arrivals {
-		f.Skipf("the PML does not know what arrives")
+		f.Skipf("the PML does not report arrivals")
 	}
 	if f.hosts != nil {
 		f.Skipf("no PML watches the ranks of several processes")

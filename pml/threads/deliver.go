@@ -260,7 +260,7 @@ func (r *Rank) dropArrival(in *arrival) {
 	r.discard(in.large)
 }
 
-// forget takes back an offer that its sender has withdrawn.
+// forget removes an offer that its sender has withdrawn.
 func (r *Rank) forget(m *message) {
 	if m.isQueued {
 		m.c.unqueue(m)

@@ -40,7 +40,7 @@
 //
 // The process's lock is acquired before a rank's. Messages of other processes come under both.
 // Work that needs the process's lock is deferred until the rank's has been released, for example the start of a
-// transfer, the end of a watch, operations that begin under the rank's lock (base.Deferring).
+// transfer, the end of a watch, operations that start under the rank's lock (base.Deferring).
 //
-// The package stands on the contract (pml), pml/base, match and progress.
+// The package depends on the contract (pml), pml/base, match and progress.
 package threads

@@ -18,14 +18,14 @@ type freeMessages struct {
 	taken  [ownClasses]*message // Lists that were taken out of returned.
 
 	_        [64]byte
-	returned [ownClasses]atomic.Pointer[message] // Lists of what receivers have returned.
+	returned [ownClasses]atomic.Pointer[message] // Lists of messages that receivers have returned.
 }
 
 const (
 	// ownClasses is the number of classes, from the smallest one, that have free lists.
 	ownClasses = 5
 	// ownedMax limits the memory that a rank keeps for its messages until the team ends, in
-	// bytes. Further messages under way belong to messagePools.
+	// bytes. Further messages in flight belong to messagePools.
 	ownedMax = 64 << 10
 )
 

@@ -95,7 +95,7 @@ func (o *offer) take(to offerState) bool {
 	}
 }
 
-// withdraw reports whether the offer can't match anymore. The sender's lock is held.
+// withdraw reports whether the offer can no longer match. The sender's lock is held.
 func (o *offer) withdraw() bool {
 	for {
 		switch s := o.state.Load(); s {
