@@ -64,7 +64,7 @@ func TestUnusedGen_AtSeam_FollowsForemostMember(t *testing.T) {
 		}
 	}
 	if gen, ok := unusedGen(all); ok {
-		t.Errorf("all generations are somebody's last, and %d is given", gen)
+		t.Errorf("all generations are in use, and %d is given", gen)
 	}
 }
 

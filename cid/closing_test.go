@@ -52,13 +52,13 @@ func (k endPacket) String() string {
 	return k.kind
 }
 
-// newEnding returns an open communicator. With strangers, its members know all indices.
-func newEnding(style Style, strangers bool, names ...string) *ending {
+// newEnding returns an open communicator. With preset, its members know all indices from the start.
+func newEnding(style Style, preset bool, names ...string) *ending {
 	w := &ending{style: style, names: names, nodes: map[string]*endNode{}, flight: map[string][]endPacket{}}
 	for _, a := range names {
 		n := &endNode{peers: map[string]*endPeer{}}
 		n.rest = NewCommClose(style, 0)
-		if strangers {
+		if preset {
 			n.rest = NewCommClose(style, len(names)-1)
 		}
 		w.nodes[a] = n
@@ -182,12 +182,12 @@ func (w *ending) command(line string) error {
 		}
 		return otherwise
 	}
-	if f[0] == "inline" || f[0] == "held" || f[0] == "strangers" {
+	if f[0] == "inline" || f[0] == "held" || f[0] == "preset" {
 		style := Held
 		if f[0] == "inline" {
 			style = Inline
 		}
-		*w = *newEnding(style, f[0] == "strangers", f[1:]...)
+		*w = *newEnding(style, f[0] == "preset", f[1:]...)
 		return nil
 	}
 	if len(f) < 2 || w.nodes[f[1]] == nil || len(f) > 2 && f[0] != "begin" && f[0] != "end" && w.nodes[f[2]] == nil {
@@ -245,9 +245,9 @@ func TestClosing_Scripts(t *testing.T) {
 func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		style := Style(rapid.IntRange(0, 1).Draw(t, "style"))
-		strangers := style == Held && rapid.Bool().Draw(t, "strangers")
+		preset := style == Held && rapid.Bool().Draw(t, "preset")
 		names := []string{"a", "b", "c"}[:rapid.IntRange(2, 3).Draw(t, "members")]
-		w := newEnding(style, strangers, names...)
+		w := newEnding(style, preset, names...)
 		var pairs [][2]string
 		for _, a := range names {
 			for _, b := range names {
@@ -292,7 +292,7 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 			case pick < 8 && n.rest.Stage() == StageOpen:
 				p := n.peers[pair[1]]
 				switch {
-				case style == Inline || strangers || pair[0] == pair[1] || p != nil && p.knows:
+				case style == Inline || preset || pair[0] == pair[1] || p != nil && p.knows:
 				case p == nil:
 					w.ask(pair[0], pair[1])
 					continue
@@ -316,7 +316,7 @@ func TestClosing_AnyInterleaving_NoMessageMeetsReusedIndex(t *testing.T) {
 			}
 		}
 		for _, a := range names {
-			if s := w.nodes[a].rest.Stage(); s != StageFinished && !(strangers && s == StageQuiet) {
+			if s := w.nodes[a].rest.Stage(); s != StageFinished && !(preset && s == StageQuiet) {
 				t.Fatalf("%s is at stage %d when all is said: %+v", a, s, w.nodes[a].rest)
 			}
 		}

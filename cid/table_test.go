@@ -235,7 +235,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 		tables := make([]*Table, 3)
 		live := make([]map[uint32]Local, 3)
 		last := make([]map[uint32]Local, 3)
-		resting := make([][]Local, 3)
+		quarantined := make([][]Local, 3)
 		for i := range tables {
 			tables[i] = NewTable(rapid.IntRange(0, 4).Draw(t, "bits"))
 			live[i], last[i] = map[uint32]Local{}, map[uint32]Local{}
@@ -246,7 +246,7 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 				t.Fatalf("process %d: %v while %v lives", p, l, old)
 			}
 			if l == last[p][l.Index()] {
-				t.Fatalf("process %d: %v twice in succession", p, l)
+				t.Fatalf("process %d: %v twice in a row", p, l)
 			}
 			live[p][l.Index()], last[p][l.Index()] = l, l
 		}
@@ -290,27 +290,27 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 				for _, i := range slices.Sorted(maps.Keys(live[p])) {
 					l := live[p][i]
 					switch {
-					case slices.Contains(resting[p], l), rapid.Bool().Draw(t, "stays"):
-					case rapid.Bool().Draw(t, "rest"):
+					case slices.Contains(quarantined[p], l), rapid.Bool().Draw(t, "stays"):
+					case rapid.Bool().Draw(t, "quarantine"):
 						tables[p].Quarantine(l)
-						resting[p] = append(resting[p], l)
+						quarantined[p] = append(quarantined[p], l)
 					default:
 						tables[p].Close(l)
 						delete(live[p], i)
 					}
 				}
 			case 5:
-				for _, l := range resting[p] {
+				for _, l := range quarantined[p] {
 					tables[p].EndQuarantine(l)
 					delete(live[p], l.Index())
 				}
-				resting[p] = nil
+				quarantined[p] = nil
 			}
 			for p, table := range tables {
 				for i, l := range last[p] {
 					want := Stale
 					switch {
-					case slices.Contains(resting[p], l):
+					case slices.Contains(quarantined[p], l):
 						want = Quarantined
 					case live[p][i] == l:
 						want = Live
@@ -327,9 +327,9 @@ func TestTable_OverlappingGroups_IDsNeverMix(t *testing.T) {
 			}
 		}
 		for p, table := range tables {
-			withheld, alive, rests := table.Counts()
-			if withheld != 0 || alive+rests != len(live[p]) || rests != len(resting[p]) {
-				t.Fatalf("process %d: %d withheld, %d live, %d resting; model %d and %d", p, withheld, alive, rests, len(live[p]), len(resting[p]))
+			withheld, alive, quarantinedCount := table.Counts()
+			if withheld != 0 || alive+quarantinedCount != len(live[p]) || quarantinedCount != len(quarantined[p]) {
+				t.Fatalf("process %d: %d withheld, %d live, %d quarantined; model %d and %d", p, withheld, alive, quarantinedCount, len(live[p]), len(quarantined[p]))
 			}
 		}
 	})

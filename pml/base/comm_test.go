@@ -63,7 +63,7 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 		{"one endpoint twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 7}, [2]int{1, 7})}, framework.ErrGroup},
 		{"this process twice", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{0, 0})}, framework.ErrGroup},
 		{"another process's rank", pml.CommSpec{Members: members([2]int{1, 0}, [2]int{0, 0})}, framework.ErrGroup},
-		{"a process that was not learnt", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{5, 0})}, framework.ErrGroup},
+		{"a process without a card", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{5, 0})}, framework.ErrGroup},
 		{"a member too few elsewhere", pml.CommSpec{Members: members([2]int{0, 0}, [2]int{1, 0}), Elsewhere: rankSet(1)}, framework.ErrGroup},
 		{"no member", pml.CommSpec{Members: members()}, framework.ErrGroup},
 		{"nothing", pml.CommSpec{}, framework.ErrGroup},

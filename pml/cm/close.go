@@ -17,7 +17,7 @@ import (
 // A network keeps a message until a receive with its id takes it. So all messages that were
 // sent under an id must leave the network before another communicator gets the id. cid.CommClose
 // decides when that is the case, by the message counts in control messages, which may
-// overtake messages. The reaper claims and drops messages that nobody receives. Unknown
+// overtake messages. The reaper claims and drops unreceived messages. Unknown
 // senders, which have never exchanged anything with this process, may still send. The reaper
 // covers a communicator with unknown senders until maxQuiet others have become quiet after
 // it. From then on, only the generation in the id keeps a late message from a newer

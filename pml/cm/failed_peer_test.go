@@ -59,7 +59,7 @@ func TestRecv_LongMessageOfFailedSender_ReturnsFailure(t *testing.T) {
 				if !toldFirst {
 					switch s.Set["mtl.ucx.provider_include"] {
 					case "shm":
-						t.Skip("the dead of this test are of one process with the others: UCX reads their memory until somebody tells of the death")
+						t.Skip("failed ranks of this test share a process with the others: UCX reads their memory until the failure is reported")
 					case "tcp":
 						t.Skip("UCX 1.13 in mode none uses an endpoint that it has freed: docs/provider-defects.md, UCX")
 					}

@@ -402,7 +402,7 @@ func TestClose_ManyCommunicators_IndicesAreReused(t *testing.T) {
 					defer close(done)
 					send(t, c[0], 1, 1, fmt.Sprint("round ", round))
 					if stray {
-						send(t, c[0], 1, 2, "nobody wants this")
+						send(t, c[0], 1, 2, "never received")
 					}
 					c[0].Close()
 				}()
@@ -438,7 +438,7 @@ func TestSend_ReceiverHasClosed_IsDropped(t *testing.T) {
 			if mode == pml.Synchronous {
 				want = framework.ErrCommClosed
 			}
-			if err := c[0].Send(t.Context(), text("to nobody"), 1, i, pml.PointToPoint, mode); !errors.Is(err, want) {
+			if err := c[0].Send(t.Context(), text("never received"), 1, i, pml.PointToPoint, mode); !errors.Is(err, want) {
 				t.Errorf("mode %d: %v, want %v", mode, err, want)
 			}
 		}

@@ -108,7 +108,7 @@ func TestLeave_PendingOperations_End(t *testing.T) {
 		leave(t, w, 1)
 		wantErr(t, "a probe", <-probed, framework.ErrPeerClosed)
 		_, err := unmatched.wait(t)
-		wantErr(t, "a synchronous send that nobody has matched", err, framework.ErrPeerClosed)
+		wantErr(t, "an unmatched synchronous send", err, framework.ErrPeerClosed)
 		_, err = specific.wait(t)
 		wantErr(t, "a receive", err, framework.ErrPeerClosed)
 		_, err = start(t)(isend(c[0], 1, 2, pml.Standard)).wait(t)

@@ -10,7 +10,7 @@ import (
 func TestMissedReceives_PlanesTagsWildcards_Match(t *testing.T) {
 	var p peer
 	if p.isMissed(pml.PointToPoint, 1) || p.isMissed(pml.PointToPoint, pml.AnyTag) {
-		t.Error("nobody was told")
+		t.Error("a new peer has missed receives")
 	}
 	p.recordMissed(pml.PointToPoint, 1)
 	for _, c := range []struct {

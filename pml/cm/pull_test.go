@@ -97,7 +97,7 @@ func TestGoodbye_MessageToUnknownCommunicator_ReceiveEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		send(t, alone, 0, 1, "for nobody")
+		send(t, alone, 0, 1, "never received")
 		endsWithGoodbye(t, w, c)
 	})
 }

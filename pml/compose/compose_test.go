@@ -187,7 +187,7 @@ func TestClose_WatchedPlanes_SendsFailAndIDsAreReused(t *testing.T) {
 			}
 		}
 		if _, err := s.Wait(t.Context(), gen); !errors.Is(err, framework.ErrCommClosed) {
-			t.Errorf("a message that nobody receives: %v", err)
+			t.Errorf("an unreceived message: %v", err)
 		}
 		c[1].Close()
 		c[2].Close()

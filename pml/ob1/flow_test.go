@@ -144,8 +144,8 @@ func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 					t.Fatal(err)
 				}
 				c[0].Close()
-				if _, _, resting := table.Counts(); resting != 1 {
-					t.Fatalf("round %d: %d indices rest after rank 0 has closed, want 1", round, resting)
+				if _, _, quarantined := table.Counts(); quarantined != 1 {
+					t.Fatalf("round %d: %d indices are quarantined after rank 0 has closed, want 1", round, quarantined)
 				}
 				// Late messages are dropped, and their sends complete.
 				late := []byte{1, 2, 3}
@@ -164,7 +164,7 @@ func TestClose_PeerStillSends_IndexIsQuarantined(t *testing.T) {
 					w.Procs[0].Engine.Lock()
 					w.Procs[0].Engine.Progress()
 					w.Procs[0].Engine.Unlock()
-					if _, _, resting := table.Counts(); resting == 0 {
+					if _, _, quarantined := table.Counts(); quarantined == 0 {
 						break
 					}
 				}
@@ -189,15 +189,15 @@ func TestClose_PeerHasReceivedNothing_Confirms(t *testing.T) {
 		}
 		c[0].Close()
 		for {
-			resting := 0
+			quarantined := 0
 			for _, p := range w.Procs {
 				p.Engine.Lock()
 				p.Engine.Progress()
 				p.Engine.Unlock()
 				_, _, n := p.Module.CIDs().Counts()
-				resting += n
+				quarantined += n
 			}
-			if resting == 0 {
+			if quarantined == 0 {
 				break
 			}
 		}

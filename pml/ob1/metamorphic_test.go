@@ -84,8 +84,8 @@ func TestMetamorphic_RandomProtocols(t *testing.T) {
 	copied := map[string]string{"btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0"}
 	random := maps.Clone(copied)
 	random["pml.ob1.way"] = "random"
-	all := []pmltest.Variant{{Name: "self and shm, as learnt", Stack: pmltest.Stack{Set: copied}}, {Name: "ways drawn for each message", Stack: pmltest.Stack{Set: random}},
-		{Name: "ways drawn for each message, late frames", Stack: pmltest.Stack{Set: random}}}
+	all := []pmltest.Variant{{Name: "self and shm, selected protocols", Stack: pmltest.Stack{Set: copied}}, {Name: "protocols drawn for each message", Stack: pmltest.Stack{Set: random}},
+		{Name: "protocols drawn for each message, late frames", Stack: pmltest.Stack{Set: random}}}
 	for i := range all {
 		v := &all[i]
 		v.Policy, v.Stack.PML = cid.PolicyAgree, ob1.Component()

@@ -57,7 +57,7 @@ func (g gated) refuse(from, to framework.Proc) error {
 	return g.why
 }
 
-var errPicky = errors.New("it takes no strangers")
+var errPicky = errors.New("it refuses this peer")
 
 // Messages of all kinds are queued when the preferred transport refuses. They arrive in order
 // by the next one.

@@ -322,7 +322,7 @@ func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err 
 // unreceived checks the outcome of a synchronous send to a receiver that closes the communicator.
 func unreceived(st pml.Status, err error) error {
 	if !errors.Is(err, framework.ErrCommClosed) {
-		return fmt.Errorf("synchronous send of a message that nobody receives: %+v, %w", st, err)
+		return fmt.Errorf("synchronous send of an unreceived message: %+v, %w", st, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (f *fixture) someDropped() {
 			if i < received[i%2] || i%3 == 2 {
 				f.wait(p)
 			} else {
-				f.isDropped("a message that nobody receives", p)
+				f.isDropped("an unreceived message", p)
 			}
 		}
 		comms[0].Close()
