@@ -14,7 +14,7 @@ func TestFrame_ForgedEndpointOrRank_PathEndsOrFrameIsKept(t *testing.T) {
 	elsewhere := cid.Extended{Base: 77}
 	for name, c := range map[string]struct {
 		frame []byte
-		// endsPath is set if the frame is an error.
+		// ends is set if the frame is an error, which ends the path.
 		ends bool
 		kept int
 	}{

@@ -89,6 +89,6 @@ const (
 	// windowStartSpread bounds the change of the cost of a window's start from one run to the next.
 	windowStartSpread = 1.3
 	// recentRuns is recentHorizon in runs, and runSpikeLimit is spikeLimit. One slow run alone is
-	// no change: (runSpikeLimit-1)/recentRuns is less than changeFactor-1.
+	// no change, since (runSpikeLimit-1)/recentRuns is less than changeFactor-1.
 	recentRuns, runSpikeLimit = 3, 1.6
 )
