@@ -74,11 +74,11 @@ type Identity struct {
 	// Rank of the first process in mpi://WORLD. It is above 0 in a process that was added to a
 	// running job.
 	FirstRank int
-	// Number of processes in mpi://WORLD, which has ranks First to First+Size-1.
+	// Number of processes in mpi://WORLD, which has ranks FirstRank to FirstRank+Size-1.
 	Size int
 	// Largest number of processes of the job at a time. It equals Size if the job does not grow.
 	MaxSize int
-	// Index of this process in Locals.
+	// Index of this process in LocalRanks.
 	LocalRank int
 	// Number of processes of the namespace on this node. 0 if unknown.
 	LocalSize int
@@ -140,8 +140,8 @@ func (id Identity) NodeLabel() string {
 	return fmt.Sprintf("n%d", node)
 }
 
-// Leads reports whether this process performs the tasks that one process performs for the whole
-// job, such as warnings. Added processes leave these to the initial ones.
+// IsJobReporter reports whether this process performs the tasks that one process performs for the
+// whole job, such as warnings. Added processes leave these to the initial ones.
 func (id Identity) IsJobReporter() bool { return id.FirstRank == 0 && id.LocalRank == 0 }
 
 // Constructed is the result of a group construct.
@@ -245,11 +245,11 @@ const (
 	ServerLost
 	// The server requests an Inspect dump on standard error.
 	Dump
-	// An incarnation of a process has left; see EventSource.End.
+	// An incarnation of a process has left; see EventSource.EndIncarnation.
 	ProcLeft
 	// A process has disconnected from this incarnation of this process; see EventSource.Disconnect.
 	PeerDisconnected
-	// The collectives of a communicator have failed; see EventSource.Broke.
+	// The collectives of a communicator have failed; see EventSource.ReportBroken.
 	CommBroken
 	// A note has arrived; see Noter.
 	NoteReceived
@@ -262,14 +262,14 @@ type Event struct {
 	Kind EventKind
 	// The process that the event is about or that sent it.
 	Proc framework.Proc
-	// Nonce of the last incarnation of Proc (EventSource.Begin), 0 if none or unknown.
+	// Nonce of the last incarnation of Proc (EventSource.BeginIncarnation), 0 if none or unknown.
 	Nonce uint64
-	// Communicator of Broken and Revoked.
+	// Communicator of CommBroken and CommRevoked.
 	Comm cid.Extended
-	// Bytes of the note (Noted).
+	// Bytes of the note (NoteReceived).
 	Body string
-	// Reason such as "signal: killed" or "exit status 3". PeerDisconnected and Broken have the reason of
-	// their sender, and Dump has the kind of dump (package mpi).
+	// Reason such as "signal: killed" or "exit status 3". PeerDisconnected and CommBroken have the
+	// reason of their sender, and Dump has the kind of dump (package mpi).
 	Reason string
 }
 
@@ -280,20 +280,20 @@ type Event struct {
 // latest when it reads again. Its later calls return ErrProcFailed, it cannot open another client,
 // and its messages are discarded.
 type EventSource interface {
-	// Begin starts an incarnation of this process with that nonce, which the event of its death
-	// names. Processes that learn of the incarnation by a fence or construct after Begin receive
-	// that nonce. It returns at once.
+	// BeginIncarnation starts an incarnation of this process with that nonce, which the event of
+	// its death names. Processes that learn of the incarnation by a later fence or construct receive that
+	// nonce. It returns at once.
 	BeginIncarnation(nonce uint64)
-	// End ends the incarnation. This process has closed its last session, and receives no more
-	// messages. Processes with an open client receive ProcLeft soon. Close implies End. It returns
-	// at once.
+	// EndIncarnation ends the incarnation. This process has closed its last session, and
+	// receives no more messages. Processes with an open client receive ProcLeft soon. Close implies
+	// it. It returns at once.
 	EndIncarnation()
-	// Disconnect disconnects from an incarnation of another process, which receives PeerDisconnected with the
-	// reason. It returns at once. The event is lost if the server does not read for long.
+	// Disconnect disconnects from an incarnation of another process, which receives
+	// PeerDisconnected with the reason. It returns at once. The event is lost if the server does not read for long.
 	Disconnect(p framework.Proc, nonce uint64, reason string)
-	// Broke reports to the other members of a communicator that this one takes no further part in
-	// its collectives. They receive Broken once for each communicator, with the first reason. It
-	// returns at once. The event is lost if the server does not read for long.
+	// ReportBroken reports to the other members of a communicator that this one takes no further
+	// part in its collectives. They receive CommBroken once for each communicator, with the first
+	// reason. It returns at once. The event is lost if the server does not read for long.
 	ReportBroken(comm cid.Extended, members []framework.Proc, reason string)
 	// OnEvent sets the receiver of later events, and of earlier deaths at once. f is called for one
 	// event at a time, in order, from a goroutine of the client. f must not block nor call the
@@ -304,9 +304,9 @@ type EventSource interface {
 
 // A Noter sends notes. Clients that implement it are an EventSource too.
 type Noter interface {
-	// Note sends body, of up to MaxPayload bytes, to incarnation nonce of p, which receives Noted
-	// with the sender, its incarnation and the body. It returns at once and copies body. A longer
-	// body is ErrUnsupported.
+	// Note sends body, of up to MaxPayload bytes, to incarnation nonce of p, which receives
+	// NoteReceived with the sender, its incarnation and the body. It returns at once and copies
+	// body. A longer body is ErrUnsupported.
 	//
 	// A note is lost if the receiver has no client open, is in another incarnation or does not read
 	// for long, and if either process is reported dead. A sender that depends on it repeats it. Two
@@ -316,7 +316,7 @@ type Noter interface {
 
 // A Revoker revokes communicators. Clients that implement it are an EventSource too.
 type Revoker interface {
-	// Revoke sends Revoked to the other processes among members, once for each communicator, and
+	// Revoke sends CommRevoked to the other processes among members, once for each communicator, and
 	// copies members. It returns once the event is written to the connections of this process, so
 	// that the process may exit, or after RevokePatience. All live members receive the event as
 	// soon as one of them has received it, although the caller fails or closes, or connections

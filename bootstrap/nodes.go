@@ -95,7 +95,7 @@ func (m NodeMap) Roots() []uint32 {
 	return roots
 }
 
-// OnNode returns the identity with Nodes, LocalRank, LocalSize and Locals from the map.
+// OnNode returns the identity with Nodes, LocalRank, LocalSize and LocalRanks from the map.
 func (id Identity) OnNode(m NodeMap) Identity {
 	node, _ := m.Node(id.Proc.Rank)
 	id.Nodes, id.LocalRanks = m, m.Ranks(node)

@@ -35,7 +35,7 @@ func (id Identity) Psets() []string {
 }
 
 // BuiltinPset returns a set that follows from id, without a message to the server. ok is false for
-// any other name. SHARED is ErrPset with a remedy if Locals is empty, and so is ROOTS if Nodes is.
+// any other name. SHARED is ErrPset with a remedy if LocalRanks is empty, and so is ROOTS if Nodes is.
 func BuiltinPset(id Identity, name string) (info PsetInfo, ok bool, err error) {
 	switch {
 	case strings.EqualFold(name, PsetWorld):

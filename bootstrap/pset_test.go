@@ -61,7 +61,7 @@ func TestBuiltinPset_UnknownNode_IsErrPset(t *testing.T) {
 	}
 }
 
-// WORLD begins at First.
+// WORLD begins at FirstRank.
 func TestBuiltinPset_AddedProcess_IsItsDelta(t *testing.T) {
 	id := Identity{Proc: framework.Proc{Namespace: "job", Rank: 5}, FirstRank: 4, Size: 2, LocalRank: 1, LocalSize: 2, LocalRanks: []uint32{4, 5}}
 	want := framework.ProcsOf(id.Procs([]uint32{4, 5})...)

@@ -175,7 +175,7 @@ func (j *job) checkNext(ch <-chan bootstrap.Event, want bootstrap.Event) {
 	}
 }
 
-// incarnationEnds checks the end of an incarnation by End and by Close.
+// incarnationEnds checks the end of an incarnation by EndIncarnation and by Close.
 func (j *job) incarnationEnds() {
 	leaver := optional[bootstrap.EventSource](j, 2)
 	leaver.BeginIncarnation(7)

@@ -16,7 +16,7 @@ func reportedDeadCases() claimList {
 }
 
 // liveProcessReportedDead checks that a live process that is reported dead receives its own
-// ProcDied, that its calls end, and that the others receive nothing more from it.
+// ProcFailed, that its calls end, and that the others receive nothing more from it.
 func (j *job) liveProcessReportedDead() {
 	if j.ReportDead == nil {
 		j.Skipf("the kit can't report a process of this implementation dead")

@@ -11,10 +11,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// Begin implements bootstrap.EventSource. Without a server it has no effect.
+// BeginIncarnation implements bootstrap.EventSource. Without a server it has no effect.
 func (c *client) BeginIncarnation(nonce uint64) { c.announceIncarnation(nonce) }
 
-// End implements bootstrap.EventSource.
+// EndIncarnation implements bootstrap.EventSource.
 func (c *client) EndIncarnation() { c.announceIncarnation(0) }
 
 func (c *client) announceIncarnation(nonce uint64) {
@@ -39,7 +39,7 @@ func (c *client) Disconnect(p framework.Proc, nonce uint64, reason string) {
 	}
 }
 
-// Broke implements bootstrap.EventSource. Members of other jobs receive no event.
+// ReportBroken implements bootstrap.EventSource. Members of other jobs receive no event.
 func (c *client) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
 	c.sendLossy(wire.ReportCommEvent, wire.ReportCommEventBody{Kind: uint8(bootstrap.CommBroken), Comm: comm.Bytes(), Ranks: c.ranksOf(members), Reason: wire.TruncateReason(reason)})
 }

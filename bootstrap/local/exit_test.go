@@ -228,7 +228,7 @@ func TestListen_SocketIsPrivateAndRemoved(t *testing.T) {
 }
 
 // A survivor that dies later has not failed first.
-func TestParted_ProcessRecovers_IsForgotten(t *testing.T) {
+func TestWithdrawnAt_ProcessRecovers_IsCleared(t *testing.T) {
 	j := testJob(t, server.Options{Size: 2})
 	watch, c := j.open(t, 0), j.open(t, 1).(*client)
 	events := listen(t, watch)

@@ -25,7 +25,7 @@ type outgoing struct {
 }
 
 // maxLossyBytes limits the unsent bytes for messages that may be lost. Beyond it,
-// EventSource.Disconnect, EventSource.Broke and Noter.Note drop their messages. All other frames have a
+// EventSource.Disconnect, EventSource.ReportBroken and Noter.Note drop their messages. All other frames have a
 // caller that waits, or are sent once in a session or for a communicator.
 const maxLossyBytes = 1 << 20
 

@@ -66,7 +66,7 @@ func (a *callTable) insert(one *call) error {
 	return a.closeErr
 }
 
-// complete delivers an answer, unless the call has one.
+// complete removes a call, and delivers its answer. It has no effect for an unknown id.
 func (a *callTable) complete(id uint64, ans answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

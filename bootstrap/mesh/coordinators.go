@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// After the end of a coordinator, members connect to the next one within coordinatorDelay
+	// After the end of a coordinator, members connect to the next one after coordinatorDelay
 	// unless they close themselves. The new coordinator connects to the members that have not done
 	// so within gatherDelay.
 	coordinatorDelay = 150 * time.Millisecond

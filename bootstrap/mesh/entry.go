@@ -21,7 +21,7 @@ const keySize = 32
 
 // entry is what a process publishes about its sockets. docs/wire.md has the encoding.
 type entry struct {
-	// Secret of the job.
+	// Secret that only processes of the job know.
 	key [keySize]byte
 	// Identifies the process in all its incarnations.
 	nonce uint64

@@ -211,7 +211,7 @@ func (c *client) endPeer(p *peer) {
 	c.scheduleUpkeep()
 }
 
-// setIncarnation records the incarnation of a Incarnation message. A second connection may deliver it
+// setIncarnation records the incarnation of an Incarnation message. A second connection may deliver it
 // after that incarnation has ended.
 func (c *client) setIncarnation(rank uint32, nonce uint64) {
 	c.mu.Lock()
@@ -284,10 +284,10 @@ func (c *client) resendKnownEvents(l *link) {
 	}
 }
 
-// Begin implements bootstrap.EventSource.
+// BeginIncarnation implements bootstrap.EventSource.
 func (c *client) BeginIncarnation(nonce uint64) { c.announceIncarnation(nonce) }
 
-// End implements bootstrap.EventSource.
+// EndIncarnation implements bootstrap.EventSource.
 func (c *client) EndIncarnation() { c.announceIncarnation(0) }
 
 func (c *client) announceIncarnation(nonce uint64) {
@@ -347,7 +347,7 @@ func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 	}
 }
 
-// Broke implements bootstrap.EventSource. Members of other jobs receive no event.
+// ReportBroken implements bootstrap.EventSource. Members of other jobs receive no event.
 func (c *client) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

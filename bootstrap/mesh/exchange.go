@@ -35,7 +35,7 @@ import (
 //     time, and all members enter these in the same order, or the result is ErrUnsupported.
 //     Groups may overlap if the launcher serves several barriers of a process at a time.
 //   - If barriers require all processes, this applies to the whole job, and processes outside the
-//     group of a construct call bootstrap.Bystander.
+//     group of a construct call StandBy (bootstrap.Bystander).
 //
 // The methods may be called concurrently.
 type Exchange interface {

@@ -276,7 +276,7 @@ func TestDeadline_CoordinatorIsAbsent_IsNamed(t *testing.T) {
 	}
 }
 
-func TestGiveUp_UnconnectedPeer_ReceivesIt(t *testing.T) {
+func TestDisconnect_UnconnectedPeer_ReceivesIt(t *testing.T) {
 	onBothNetworks(t, func(t *testing.T, on network) {
 		j := newTestJob(t, on, 3)
 		cs := j.openAll()

@@ -97,7 +97,8 @@ func (h *hello) entryIndex(entries []entry) int {
 	return slices.IndexFunc(entries, func(e entry) bool { return e.nonce == h.toNonce })
 }
 
-// proveAsAcceptor performs the acceptor's part for a connector that has one of entries.
+// proveAsAcceptor performs the acceptor's part for a connector that has one of entries. An error is
+// the fault of the connector.
 func (p *endpoint) proveAsAcceptor(rw io.ReadWriter, entries ...entry) (hello, error) {
 	var b [helloSize]byte
 	if _, err := io.ReadFull(rw, b[:]); err != nil {

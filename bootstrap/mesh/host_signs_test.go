@@ -147,7 +147,7 @@ func TestHostTimeout_SignOverOtherConnection_OnlyProcessFails(t *testing.T) {
 	c.checkFailedRanks(t, 1)
 }
 
-func TestGiveUp_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
+func TestDisconnect_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 	c, _ := remoteHosts(t)
 	isSuspect := func(rank int) bool {
 		c.mu.Lock()

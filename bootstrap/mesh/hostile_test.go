@@ -287,7 +287,7 @@ func TestMessage_Invalid_EndsConnection(t *testing.T) {
 			nc.(*net.UnixConn).CloseWrite()
 		}
 		for {
-			if _, err := r.Next(); err != nil { // A Incarnation or an event may precede.
+			if _, err := r.Next(); err != nil { // An Incarnation or an event may precede.
 				break
 			}
 		}

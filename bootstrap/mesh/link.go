@@ -220,10 +220,10 @@ type request struct {
 	isRelayed bool
 }
 
-// Waits implements join.Waiter. The caller holds endpoint.mu, as for Done.
+// SetWithdraw implements join.Waiter. The caller holds endpoint.mu, as for ClearWithdraw.
 func (r request) SetWithdraw(w join.Withdraw) { r.link.pendingRequests[r.id] = w }
 
-// Done implements join.Waiter.
+// ClearWithdraw implements join.Waiter.
 func (r request) ClearWithdraw() { delete(r.link.pendingRequests, r.id) }
 
 // Answer implements join.Waiter.
@@ -256,7 +256,7 @@ func (l *link) sendReply(k wire.Kind, id uint64, header, body []byte) {
 	}
 }
 
-// minRepeatedReply is the size, in bytes, above which a repeated body is replaced by wire.Same.
+// minRepeatedReply is the size, in bytes, above which a repeated body is replaced by wire.RepeatReply.
 const minRepeatedReply = 16
 
 // answerWith answers a request that has not waited.

@@ -20,7 +20,7 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// defaults returns the default parameters.
+// defaults are the default parameters.
 var defaults = &Params{Library: pmixc.Soname}
 
 // under sets the variables of a process that a PMIx server has started.
@@ -172,7 +172,7 @@ func TestLoad_Hangs_EndsWithContext(t *testing.T) {
 
 // libpmix itself would take a second to find no listener. The error has a remedy, and a later Open
 // may succeed.
-func TestServerThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
+func TestOpen_NoServer_IsAnErrorAtOnce(t *testing.T) {
 	p := &Params{Library: fake(t, "OpenPMIx 4.2.2")} // Its calls hang.
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -19,7 +19,7 @@ var watchedCodes = []pmixc.Status{
 }
 
 // registerEvents registers for events. A refusal means that the server has no events, and is no
-// error.
+// error. A server that does not answer is one.
 func (p *process) registerEvents(ctx context.Context) error {
 	for _, code := range watchedCodes {
 		var refused *pmixc.Error

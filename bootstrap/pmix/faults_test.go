@@ -181,7 +181,7 @@ func unreachable(ctx context.Context) error {
 
 // Without a server the error is immediate, and with a silent one it comes with the end of the
 // caller's context.
-func TestServerThatIsNotThereIsAnError(t *testing.T) {
+func TestOpen_ServerIsUnreachable_IsAnError(t *testing.T) {
 	installed(t)
 	silent, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -176,7 +176,7 @@ func TestNodeMap_OfSlurm_AgreesWithTheServer(t *testing.T) {
 }
 
 // A call for the map may wait for a server that does not answer.
-func TestKeepNodeMap_CallInProgress_EndsWithTheContext(t *testing.T) {
+func TestPreloadNodeMap_CallInProgress_EndsWithTheContext(t *testing.T) {
 	p := &process{nodes: newNodeMap()}
 	<-p.nodes.lock
 	ctx, cancel := context.WithCancel(t.Context())

@@ -40,7 +40,7 @@ func launchers(t *testing.T, n int) map[string][]string {
 	return map[string][]string{"server": pmixtest.Server(t, "-n", fmt.Sprint(n)), "mpirun": pmixtest.Mpirun(t, n)}
 }
 
-// await repeats the lookup of p's entry, as meet does.
+// await repeats the lookup of p's entry, as bootstrap/mesh does.
 func await(ctx context.Context, l mesh.Launcher, p framework.Proc) ([]byte, error) {
 	for {
 		e, ok, err := l.Find(ctx, p)

@@ -69,7 +69,7 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 type job struct {
 	// nil for a rank that has not connected.
 	ranks []*rank
-	// Events ProcDied of all processes. Further ones are dropped.
+	// Events ProcFailed of all processes. Further ones are dropped.
 	deaths chan bootstrap.Event
 	wait   func() error
 }
@@ -243,7 +243,7 @@ func (r *rank) read(dec *gob.Decoder) {
 	}
 }
 
-// recordDeath records an event ProcDied.
+// recordDeath records an event ProcFailed.
 func (r *rank) recordDeath(e bootstrap.Event) {
 	if e.Kind != bootstrap.ProcFailed {
 		return

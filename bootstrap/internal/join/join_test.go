@@ -178,7 +178,7 @@ func TestValueStore_Set_AnswersAllWaiters(t *testing.T) {
 	}
 }
 
-// TestEnter_LargeGroups_TakeTheMemoryOfTheCalls covers a member that withdraws.
+// A member names large groups, each by a few bytes, in calls that no other process enters.
 func TestEnter_LargeGroups_TakeTheMemoryOfTheCalls(t *testing.T) {
 	tab := &Table[*caller]{Namespace: "job", Size: wire.MaxElements, HasEnded: func(uint32) bool { return false }}
 	world := wire.EncodeBody(wire.Runs{{Namespace: "job", Stride: 1, Count: wire.MaxElements}})

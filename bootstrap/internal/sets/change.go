@@ -8,7 +8,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// A state of a change; see the package comment. Later states are greater.
+// changeState is the state of a change; see the package comment. Later states are greater.
 type changeState uint8
 
 const (
@@ -51,13 +51,13 @@ type change[W join.Waiter] struct {
 	failure wire.FailureBody
 }
 
-// An entry is one waiting call of Integrate.
+// integrateCall is one waiting call of Integrate.
 type integrateCall[W join.Waiter] struct {
 	waiter  W
 	provide string
 }
 
-// pending is a waiting call of a process.
+// pendingQuery is a waiting Query of a process.
 type pendingQuery[W join.Waiter] struct {
 	waiter W
 	rank   uint32

@@ -59,7 +59,7 @@ func (t *Table[W]) namesDelta(name string, c *change[W], rank uint32) bool {
 	})
 }
 
-// right names the delta of a process's own change, if it sees one.
+// ownChangeHint names the delta of a process's own change, if it sees one.
 func ownChangeHint[W join.Waiter](c *change[W], rank uint32) string {
 	if c == nil || c.state == stateStarting && !c.joins(rank) {
 		return "; it has no unfinished change"
@@ -125,7 +125,7 @@ func (t *Table[W]) complete(c *change[W]) {
 	}
 }
 
-// each calls f for the calls of all members.
+// forEachCall calls f for the calls of all members.
 func forEachCall[W join.Waiter](ranks []uint32, entered map[uint32][]integrateCall[W], f func(rank uint32, w W)) {
 	for _, r := range ranks {
 		for _, e := range entered[r] {
@@ -154,7 +154,7 @@ func (t *Table[W]) setIntegrated(c *change[W]) {
 	t.order(AwaitExit, c.leaving.ranks)
 }
 
-// leave takes a call out of an integration. A deadline undoes the change.
+// withdrawCall removes a call from an integration. A deadline undoes the change.
 func (t *Table[W]) withdrawCall(c *change[W], w W, rank uint32, expired bool) wire.FailureBody {
 	missing := t.absent(c)
 	calls := slices.DeleteFunc(c.integrateCalls[rank], func(e integrateCall[W]) bool { return e.waiter == w })
@@ -215,7 +215,7 @@ func (t *Table[W]) Finish(w W, rank uint32, delta string) {
 	reply(w, wire.Empty{})
 }
 
-// first returns the first of some ranks, for messages.
+// firstRanks returns the first of some ranks, for messages.
 func firstRanks(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
 
 // finish ends an integrated change.
@@ -241,7 +241,7 @@ func (t *Table[W]) finish(c *change[W]) {
 	c.trim()
 }
 
-// succeed records the set that a finished change has made of its associated set, for a user, and
+// recordSuccessor records the set that a finished change has made of its associated set, for a user, and
 // of those that earlier changes made into that. A change without a main set makes none.
 func (t *Table[W]) recordSuccessor(c *change[W]) {
 	made := t.sets[bootstrap.PsetKey(c.resultName)]

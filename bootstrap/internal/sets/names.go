@@ -199,7 +199,7 @@ func (t *Table[W]) isVisible(rank uint32, s *set[W]) bool {
 	return s != nil && (s.hiddenBy == nil || s.hiddenBy.joins(rank))
 }
 
-// unknown returns the failure for a name without a set.
+// unknownSetFailure returns the failure for a name without a set.
 func (t *Table[W]) unknownSetFailure(rank uint32, name, key string) *wire.FailureBody {
 	if d, ok := t.tombstones.byKey[key]; ok && d.failure != nil {
 		return failf(wire.CodePset, "%q is deleted: its change was undone", name)
@@ -327,7 +327,7 @@ func (t *Table[W]) isWorld(s *set[W]) bool {
 // isNamed reports whether a set is under its name.
 func (t *Table[W]) isNamed(s *set[W]) bool { return t.sets[bootstrap.PsetKey(s.name)] == s }
 
-// unname removes a set from the names.
+// removeName removes a set from the names.
 func (t *Table[W]) removeName(s *set[W], d tombstone) {
 	key := bootstrap.PsetKey(s.name)
 	delete(t.sets, key)
@@ -347,7 +347,7 @@ func (t *Table[W]) remove(s *set[W], d tombstone, f wire.FailureBody) {
 	t.dropSet(s, f)
 }
 
-// close drops the data of a deleted set. f answers the calls that wait for the set.
+// dropSet drops the data of a deleted set. f answers the calls that wait for the set.
 func (t *Table[W]) dropSet(s *set[W], f wire.FailureBody) {
 	queries := s.queries
 	s.queries = nil
@@ -360,5 +360,5 @@ func (t *Table[W]) dropSet(s *set[W], f wire.FailureBody) {
 	s.failedSet, s.failedQueries = nil, nil
 }
 
-// reply answers a call that has not waited, or is Done.
+// reply answers a call that has not waited, or whose withdrawal was cleared.
 func reply[W join.Waiter](w W, body any) { w.Answer(wire.Reply, wire.EncodeBody(body)) }

@@ -115,7 +115,7 @@ func split[W join.Waiter](s *set[W], sizes []int64) ([][]uint32, *wire.FailureBo
 	return parts, nil
 }
 
-// list shows the first of some numbers.
+// formatNumbers lists the first of some numbers.
 func formatNumbers(numbers []int64) string {
 	const most = 16
 	if more := len(numbers) - most; more > 0 {
@@ -177,8 +177,8 @@ func (t *Table[W]) selectLeaving(s *set[W], n int64) ([]uint32, *wire.FailureBod
 	return slices.DeleteFunc(slices.Clone(s.ranks), func(r uint32) bool { return !chosen.has(r) }), nil
 }
 
-// room returns the number of processes that can be started, up to n. leaving are about to
-// leave.
+// countStartable returns the number of processes that can be started, up to n. leaving are about
+// to leave.
 func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int, *wire.FailureBody) {
 	free := int64(t.options.Most - t.presentCount)
 	for _, r := range leaving {

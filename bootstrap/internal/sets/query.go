@@ -105,7 +105,7 @@ func (t *Table[W]) makeFailed(s *set[W], rank uint32, ended []uint32) *wire.Fail
 	return nil
 }
 
-// wake answers the pending queries of a set that have a change now.
+// wakeQueries answers the pending queries of a set that have a change now.
 func (t *Table[W]) wakeQueries(s *set[W]) {
 	for _, q := range slices.Clone(s.queries) {
 		found, f := t.query(s, q.rank, true)

@@ -29,7 +29,7 @@ func (t *Table[W]) Resize(w W, b wire.OperateBody) {
 	}
 }
 
-// current returns the set that finished changes have made of the one that a user names.
+// latestSet returns the set that finished changes have made of the one that a user names.
 func (t *Table[W]) latestSet(names []string) (*set[W], *wire.FailureBody) {
 	if len(names) != 1 {
 		return nil, failf(wire.CodePset, "%d process sets: want one", len(names))

@@ -114,7 +114,7 @@ func newJob(opt Options) *job {
 	return j
 }
 
-// open makes the table. A job with a launcher's name can't start processes.
+// open makes the table. A job with a launcher's name cannot start processes.
 func (j *job) open(opt Options) {
 	if opt.Launcher == "" {
 		opt.Order = func(o Order) { j.orders = append(j.orders, o) }

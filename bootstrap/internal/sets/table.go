@@ -210,7 +210,7 @@ func (t *Table[W]) Disconnected(rank uint32) {
 	}
 }
 
-// bits is a set of ranks.
+// rankSet is a set of ranks.
 type rankSet []uint64
 
 func (b rankSet) has(rank uint32) bool {

@@ -98,7 +98,7 @@ type (
 	}
 	// WelcomeBody accepts a process whose WORLD is Size ranks from First. Most is the limit of the
 	// job's processes, and Dead has the failures so far. Nodes has the nodes of all ranks of WORLD
-	// in order, and Divided is that of bootstrap.Identity.
+	// in order, and Divided is bootstrap.Identity.IsDivided.
 	WelcomeBody struct {
 		_       struct{} `cbor:",toarray"`
 		First   uint32
@@ -197,7 +197,7 @@ type (
 	// ReportCommEventBody reports an event about a communicator to its other members.
 	ReportCommEventBody struct {
 		_      struct{} `cbor:",toarray"`
-		Kind   uint8    // bootstrap.Broken or bootstrap.Revoked
+		Kind   uint8    // bootstrap.CommBroken or bootstrap.CommRevoked
 		Comm   [16]byte // cid.Extended.Bytes
 		Ranks  []uint32 // ranks of the members
 		Reason string
@@ -237,7 +237,7 @@ type (
 		Payload []byte
 	}
 	// CommEventBody is an event about a communicator for its members, which all processes forward.
-	// Its kind is bootstrap.Broken or bootstrap.Revoked.
+	// Its kind is bootstrap.CommBroken or bootstrap.CommRevoked.
 	CommEventBody struct {
 		_       struct{} `cbor:",toarray"`
 		Event   EventBody

@@ -79,7 +79,7 @@ type Resize struct {
 	Wait    time.Duration `json:"wait"` // In nanoseconds. A change that is not integrated by then is withdrawn.
 }
 
-// check refuses a request that makes no sense.
+// check refuses an invalid request.
 func (r *Resize) check() error {
 	switch {
 	case r.Op != Add && r.Op != Sub && r.Op != Replace:

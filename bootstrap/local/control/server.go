@@ -113,7 +113,7 @@ func (s *Server) converse(nc net.Conn) error {
 	r := bufio.NewReaderSize(nc, maxRequest)
 	line, err := r.ReadSlice('\n')
 	switch {
-	case len(line) == 0 && err != nil && !isTimeout(err): // The client has gone, as `ferry ps` does that has waited too long.
+	case len(line) == 0 && err != nil && !isTimeout(err): // The client has closed, as `ferry ps` does after its time limit.
 		return nil
 	case isTimeout(err):
 		return fmt.Errorf("no complete request in %v", requestTimeout)
@@ -166,7 +166,7 @@ func (s *Server) resize(nc net.Conn, r *bufio.Reader, req Resize) error {
 	return inputErr
 }
 
-// send sends a reply. A client that has gone, or does not read, gets none.
+// send sends a reply. A client that has closed or does not read gets none.
 func send(nc net.Conn, r reply) {
 	r.Version = Version
 	line, err := encode(r)

@@ -81,7 +81,7 @@ type Job struct {
 	Timeout time.Duration
 	// MayFail accepts ranks that fail. The test checks Result itself.
 	MayFail bool
-	// Desert, once closed, ends the launcher's connections for good, as the death of the launcher
+	// LoseServer, once closed, ends the launcher's connections for good, as the death of the launcher
 	// would. The harness continues, and ends the ranks when their time is up. nil has no effect.
 	LoseServer <-chan struct{}
 }

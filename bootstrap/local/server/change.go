@@ -104,7 +104,7 @@ func (s *Server) Started(first, fit int, err error) {
 	}
 }
 
-// Excused reports whether the job ignores the exit status of a process:
+// IsExcused reports whether the job ignores the exit status of a process:
 // the process left by a change, or its change was undone or is not integrated, or a
 // finished change has removed it after its end.
 func (s *Server) IsExcused(rank int) bool {

@@ -66,7 +66,7 @@ func (s *Server) Environ(rank int) []string {
 	}
 }
 
-// Inherit returns the environment that ranks inherit from their launcher. It omits variables that
+// InheritedEnviron returns the environment that ranks inherit from their launcher. It omits variables that
 // identify the launcher as a rank of another launcher or as a singleton, because they are valid for
 // one process only, and a rank that used them would disturb that job. A rank that starts another
 // launcher gets such variables from it. Environ is appended to the result.

@@ -21,7 +21,7 @@ func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	to.conn.send(frame)
 }
 
-// unwrittenBytes returns the number of bytes that the client has not read.
+// unwrittenBytes returns the number of bytes in the queue and in the current write.
 func (c *conn) unwrittenBytes() int {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()

@@ -60,7 +60,7 @@ func (s *Server) Resize(ctx context.Context, op bootstrap.PsetOp, pset string, a
 const busyPollInterval = 20 * time.Millisecond
 
 // beginResize begins a user's change once no process has one of the same processes in progress. At the end of
-// ctx, the change is refused if it still can't begin.
+// ctx, the change is refused if it still cannot begin.
 func (s *Server) beginResize(ctx context.Context, u *userCall, body wire.OperateBody) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -119,7 +119,7 @@ func (c *Client) failMalformed(op string, err error) error { return c.fail(trans
 // takes each for a barrier of all.
 func (c *Client) HasGroups() bool { return c.subversion >= 2 }
 
-// Maxes returns the server's limits.
+// Limits returns the server's limits.
 func (c *Client) Limits() Limits { return c.limits }
 
 // KVSName returns the name of the job's key space, which is unique among jobs.
