@@ -80,7 +80,7 @@ type Assembly struct {
 	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
 	capabilities        []byte
 	decodedCapabilities []pml.Capabilities
-	ownCard             card // Guarded by presenting.
+	ownCard             card // Guarded by cardMu.
 
 	closeOnce sync.Once
 	readers   sync.RWMutex // See WhileOpen.

@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestDeaths_RepeatedAndRemoved_KeepTheirOrder(t *testing.T) {
+func TestFailureList_RepeatedAndRemoved_KeepsItsOrder(t *testing.T) {
 	var d failureList
 	incarnation := func(id uint64) framework.Incarnation {
 		return framework.Incarnation{ID: framework.ProcID(id), Nonce: id}

@@ -15,7 +15,7 @@ import (
 
 // nodeID returns an id that processes have in common if and only if they share memory. It is derived from the boot id of the kernel and the
 // directory of memory segments. Containers of one host form one node if they share that directory. Host names are not
-// unique, and a node of a launcher may consist of several containers. It is empty without such a directory. mark is bootstrap.Identity.NodeMark.
+// unique, and a node of a launcher may consist of several containers. It is empty without such a directory. mark is bootstrap.Identity.NodeLabel.
 func nodeID(values *framework.Values, mark string) string {
 	dir, ok := values.Get("btl.shm.dir")
 	if !ok {

@@ -13,8 +13,8 @@ import (
 type nodeProcs struct {
 	engine  *progress.Engine
 	streams []*progress.Engine          // Of the streams of this process. They follow the number, too.
-	locals  []uint32                    // bootstrap.Identity.OnMachine
-	isAll   bool                        // Processes of all nodes share this machine (bootstrap.Identity.Divided).
+	locals  []uint32                    // bootstrap.Identity.MachineRanks
+	isAll   bool                        // Processes of all nodes share this machine (bootstrap.Identity.IsDivided).
 	nonces  map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
 
 	wireUps int                                // Wire-ups in progress.

@@ -101,7 +101,7 @@ func (k *peerRecords) recordInTables(id framework.ProcID) (r record, ok bool) {
 	return r, true
 }
 
-// currentLife returns the incarnation of a process.
+// currentIncarnation returns the incarnation of a process.
 func (k *peerRecords) currentIncarnation(id framework.ProcID) (incarnation framework.Incarnation, ok bool) {
 	if known, ok := k.byID[id]; ok {
 		return framework.Incarnation{ID: id, Nonce: known.nonce}, true
@@ -224,7 +224,7 @@ func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerState] {
 	}
 }
 
-// tableOnlyLives returns the incarnations of the tables without a record, in no order.
+// tableOnlyIncarnations returns the incarnations of the tables without a record, in no order.
 func (k *peerRecords) tableOnlyIncarnations() iter.Seq[framework.Incarnation] {
 	return func(yield func(framework.Incarnation) bool) {
 		for n := range k.tables.all() {

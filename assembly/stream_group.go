@@ -28,7 +28,7 @@ type StreamGroup struct {
 }
 
 // WireUpStreams decides on the PML and the ids of a communicator as WireUp does. The cards and the capabilities are exchanged by g.
-// The assembly is that of the stream, or of the process, which this member passes. The caller keeps the members (Keep) until it has
+// The assembly is that of the stream, or of the process, which this member passes. The caller keeps the members (HoldPeers) until it has
 // made the communicator.
 func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
@@ -67,7 +67,7 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	return m, spec, err
 }
 
-// addStreamMember records a member of a communicator that may be a stream, before its card is learnt. process is the nonce of its process.
+// addStreamMember records a member of a communicator that may be a stream, before its card is known. process is the nonce of its process.
 func (a *Assembly) addStreamMember(incarnation framework.Incarnation, p framework.Proc, process uint64) {
 	if _, number := p.Process(); number == 0 || incarnation == a.env.Self {
 		return
@@ -80,9 +80,9 @@ func (a *Assembly) addStreamMember(incarnation framework.Incarnation, p framewor
 	a.streams.peers[incarnation.ID] = streamPeer{incarnation.Nonce, process}
 }
 
-// catchUp applies the end of a member's process to the member, after its card was learnt. The process may have ended before this assembly
-// had its name or its nonce, or before the stream was open. The process of this stream has met that process, and keeps the record of its
-// end until the communicator is made (Keep), even if only communicators of streams have it.
+// catchUp applies the end of a member's process to the member, after its card was received. The process may have ended before this assembly
+// had its name or its nonce, or before the stream was open. The process of this stream knows that process, and keeps the record of its
+// end until the communicator is made (HoldPeers), even if only communicators of streams have it.
 func (a *Assembly) catchUp(incarnation framework.Incarnation, p framework.Proc, process uint64) {
 	if incarnation == a.env.Self {
 		return

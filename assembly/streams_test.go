@@ -23,7 +23,7 @@ func (w *goneWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
 	w.gone = append(w.gone, peer)
 }
 
-// givesUp is a client that records the disconnects of this process.
+// disconnects is a client that records the disconnects of this process.
 type disconnects struct {
 	*eventful
 	sent []bootstrap.Event

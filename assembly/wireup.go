@@ -17,7 +17,7 @@ import (
 // WireUp makes a group construct (MPI-4.1 section 11.3) with the members of group. rank is that of this process. The members exchange cards,
 // and decide on a PML and on ids for the new communicator. WireUp returns the PML and the description of the communicator, with a Local from
 // the table of the PML. It is collective over group, and blocks until all members have called it with the same tag, ctx ends, or
-// bootstrap.timeout has passed. The caller holds the members (Keep) until it has created the communicator. A large group on several nodes is
+// bootstrap.timeout has passed. The caller holds the members (HoldPeers) until it has created the communicator. A large group on several nodes is
 // wired up in levels (package wireup).
 func (a *Assembly) WireUp(ctx context.Context, group []framework.Proc, rank int, tag string, policy cid.Policy) (m PML, spec pml.CommSpec, err error) {
 	defer a.enterWireUp()()
@@ -215,7 +215,7 @@ func (a *Assembly) StandBy(ctx context.Context, group []framework.Proc, tag stri
 	return framework.Ended(ctx, "group construct", b.StandBy(ctx, group, tag))
 }
 
-// badMember returns the error for an invalid business card of a member.
+// badMember returns the error for an invalid payload or business card of a member.
 func badMember(p framework.Proc, err error) error {
 	return &framework.TransportError{Component: "assembly", Peer: p.String(), Op: "business card", Err: err}
 }

@@ -33,7 +33,7 @@ func TestLearn_NonceOfAnotherProcess_ReturnsErrTransport(t *testing.T) {
 	}
 }
 
-// scripted is a client of two members. Its group constructs run functions one after the other. It records calls of Broke.
+// scripted is a client of two members. Its group constructs run functions one after the other. It records calls of ReportBroken.
 type scripted struct {
 	*eventful
 	group      []framework.Proc

@@ -208,7 +208,7 @@ func (c *creation) open(b []byte, root uint32) (*Table, Faults) {
 	return t, nil
 }
 
-// BadTable returns the error of Accept for bytes of the table that make no sense. The creation fails with ErrTransport, which names the root
+// BadTable returns the error of Accept for invalid bytes of the table. The creation fails with ErrTransport, which names the root
 // that has shared or sent the table.
 func BadTable(err error) error { return badTable{err} }
 

@@ -162,7 +162,7 @@ func TestCreate_MemberDoesNotAccept_AllFail(t *testing.T) {
 	}
 }
 
-// A table that makes no sense is ErrTransport in all members, and names the process that has sent it. That is the root of the node for
+// An invalid table is ErrTransport in all members, with the process that has sent it. That is the root of the node for
 // other members, and the coordinator for the roots, because each is a child of it.
 func TestCreate_TableMakesNoSense_NamesSender(t *testing.T) {
 	for member := range 6 {
@@ -185,7 +185,7 @@ func TestCreate_TableMakesNoSense_NamesSender(t *testing.T) {
 	}
 }
 
-// The payload of a member that makes no sense is ErrTransport in all members, and names the member.
+// An invalid payload of a member is ErrTransport in all members, with the member.
 func TestCreate_BadCard_NamesMember(t *testing.T) {
 	job := even(3, 2)
 	good := wireuptest.SmallPayload

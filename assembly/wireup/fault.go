@@ -18,7 +18,7 @@ const (
 	Missing     FaultKind = iota + 1 // The member has not joined in time.
 	Canceled                         // The context of the member has ended.
 	Unsupported                      // The members have no PML or id in common, or a limit is exceeded.
-	Garbage                          // The member has sent bytes that make no sense, or cannot be reached.
+	Garbage                          // The member has sent invalid bytes, or cannot be reached.
 	Failed                           // The member has failed or left.
 	faultKinds
 )
@@ -74,7 +74,7 @@ func fault(rank uint32, kind FaultKind, text string) Faults {
 	return Faults{{Rank: rank, Kind: kind, Text: strings.ToValidUTF8(text[:min(len(text), maxFaultText)], "")}}
 }
 
-// Error returns the error of a creation with that tag, in the namespace of the members.
+// err returns the error of a creation with that tag, in the namespace of the members.
 func (fs Faults) err(namespace, tag string) error {
 	m := &framework.MissingError{Op: "group construct", Tag: tag}
 	var notes []string
