@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Spread adapts a selection to the number of nodes of a job. On several nodes, without a configured PML, and with an MTL whose verdict names a
+// PreferNetwork adapts a selection to the number of nodes of a job. On several nodes, without a configured PML, and with an MTL whose verdict names a
 // network (Verdict.Network), it prefers the PML over MTLs. The other PMLs stay behind it for peers without such a network. On one node it only
 // adds the reason to the verdict. It reports whether the network is preferred.
 func (r *Registry) PreferNetwork(ctx context.Context, vals *Values, all map[Kind]*Selection, nodes bool) (bool, error) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSpread_SeveralNodes_PrefersNetwork(t *testing.T) {
+func TestPreferNetwork_SeveralNodes_IsFirst(t *testing.T) {
 	net := Usable()
 	net.Network = "mlx5_0"
 	gone := Unavailable("no library", "")
@@ -16,7 +16,7 @@ func TestSpread_SeveralNodes_PrefersNetwork(t *testing.T) {
 		ofi   Verdict
 		nodes bool
 		want  string
-		says  string // the verdict on cm, or on ob1 where cm is first and One has decided
+		says  string // the verdict on cm, or on ob1 where cm is first and TakeFirst has decided
 	}{
 		"several nodes":        {ofi: net, nodes: true, want: "cm,ob1", says: "mlx5_0"},
 		"one node":             {ofi: net, want: "ob1", says: "on this machine"},

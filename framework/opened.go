@@ -25,8 +25,8 @@ func Breach(kind Kind, name, rule string) error {
 	return fmt.Errorf("%w: %s %s: the component breaks its contract: %s", ErrConfig, kind, name, rule)
 }
 
-// Checked returns the module of a component's Open. If the module is nil or broken returns a rule that it violates, Checked closes the module and
-// returns ErrConfig.
+// Checked returns the module of a component's Open. It returns ErrConfig if the module is nil, and if broken returns a rule that the module
+// violates. It closes such a module.
 func Checked[M interface{ Close() error }](kind Kind, name string, m M, broken func(M) string) (M, error) {
 	var none M
 	if err := CheckOpened(kind, name, m); err != nil {

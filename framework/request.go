@@ -50,13 +50,13 @@ func (r *Registry) applyMTLRequest(ctx context.Context, vals *Values) (*Values, 
 	return vals.Set(Setting{Name: string(PML), Value: using[0], Source: "for " + asked})
 }
 
-// Asked returns the request for components of kind as messages show it, or "" if there is none.
+// RequestFor returns the request for components of kind as messages show it, or "" if there is none.
 func (r *Registry) RequestFor(kind Kind, vals *Values) (string, error) {
 	by, _, err := r.requestFor(kind, vals)
 	return by, err
 }
 
-// requestFor implements Asked. It also returns the components whose parameters form the request, none if the list of kind does.
+// requestFor implements RequestFor. It also returns the components whose parameters form the request, none if the list of kind does.
 func (r *Registry) requestFor(kind Kind, vals *Values) (by string, of []string, err error) {
 	value, _ := vals.Get(string(kind))
 	list, err := parseSelection(kind, value)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// over is a PML that requires components of other frameworks.
+// requiring is a PML that requires components of other frameworks.
 type requiring struct {
 	Component
 	needs []Requirement

@@ -26,7 +26,7 @@ type Selection struct {
 	Verdicts []Verdict
 
 	list            *selectionList
-	preferredReason string // Reason why the first of Chosen precedes higher priorities. See Spread.
+	preferredReason string // Reason why the first of Chosen precedes higher priorities. See PreferNetwork.
 }
 
 // Select chooses among the components of kind. It selects all usable components that the selection parameter allows, which has the name of kind:
@@ -41,7 +41,7 @@ type Selection struct {
 // usable components. A list in components.yaml is only a preference, as is a list of MTLs in a file. Exclude lists may contain components that are
 // not built, but no unknown names. All these errors match ErrConfig. If ctx ends during the probes, Select returns its cause.
 //
-// Chosen may be empty without an error if no component is usable and none was requested. See One and Empty.
+// Chosen may be empty without an error if no component is usable and none was requested. See TakeFirst and CheckChosen.
 func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Selection, error) {
 	value, _ := vals.Get(string(kind))
 	list, err := parseSelection(kind, value)
@@ -272,7 +272,7 @@ func (s *Selection) Again(vals *Values) (*Selection, error) {
 	return &again, nil
 }
 
-// Leave removes unused components from Chosen, and records the reason in their verdicts.
+// Deselect removes unused components from Chosen, and records the reason in their verdicts.
 func (s *Selection) Deselect(unused func(name string) bool, why string) {
 	s.Chosen = slices.DeleteFunc(s.Chosen, func(c Choice) bool {
 		if !unused(c.Verdict.Name) {
@@ -284,8 +284,8 @@ func (s *Selection) Deselect(unused func(name string) bool, why string) {
 	})
 }
 
-// One keeps the first of Chosen, for frameworks that use one component. It marks the others as not selected, with the reason. It is called after the
-// successful Open of the first, so that Fail can still fall back to the next. It returns the error of Empty if there is none.
+// TakeFirst keeps the first of Chosen, for frameworks that use one component. It marks the others as not selected, with the reason. It is called after the
+// successful Open of the first, so that Fail can still fall back to the next. It returns the error of CheckChosen if there is none.
 func (s *Selection) TakeFirst() (Choice, error) {
 	if len(s.Chosen) == 0 {
 		return Choice{}, s.CheckChosen()
@@ -309,7 +309,7 @@ func (s *Selection) TakeFirst() (Choice, error) {
 	return s.Chosen[0], nil
 }
 
-// Empty returns nil if Chosen is not empty. Otherwise it returns an error with the reason of each component, which matches ErrConfig if a list
+// CheckChosen returns nil if Chosen is not empty. Otherwise it returns an error with the reason of each component, which matches ErrConfig if a list
 // excludes all, and ErrUnsupported if the machine or the program lacks them.
 func (s *Selection) CheckChosen() error {
 	if len(s.Chosen) > 0 {

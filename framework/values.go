@@ -18,7 +18,7 @@ type Setting struct {
 	Name   string // Full name of the parameter.
 	Value  string
 	Source string // For messages, for example "flag --set" or "environment FERRY_BTL".
-	// Standing reports that a file sets it for all jobs.
+	// IsStanding reports that a file sets it for all jobs.
 	IsStanding bool
 }
 

@@ -36,13 +36,13 @@ type Verdict struct {
 	Reason   string // Empty only for StatusUsable and StatusSelected.
 	Hint     string // Remedy for the user. May be empty.
 	// Network names the network hardware on this machine that a usable MTL has found, for example "mlx5_0". It is empty for plain interfaces.
-	// See Registry.Spread.
+	// See Registry.PreferNetwork.
 	Network string
 	// Suits reports that this MTL serves that hardware better than others do. It precedes them regardless of priorities, unless a list has
 	// another order.
 	Suits bool
 
-	// Took is the time of the probe, 0 if it was not probed.
+	// ProbeTime is the time of the probe, 0 if it was not probed.
 	ProbeTime time.Duration
 }
 
