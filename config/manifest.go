@@ -43,8 +43,8 @@ type ManifestNotBuilt struct {
 }
 
 // ParseManifest parses a components.yaml. name identifies it in messages. standard has the components that `standard: true` adds
-// (components.Standard). It is nil for a file that cannot contain the key. In such a file, an import path without a dot in its first element is
-// relative to the module of ferry.
+// (components.Standard). It is nil for a file that cannot contain the key. Without `standard: true`, an import path without a dot in its first
+// element is relative to the module of ferry.
 //
 // Errors match framework.ErrConfig. Those of syntax have the line, others the path of the entry. ParseManifest checks the fields, duplicates, and
 // that selection lists are valid and name only components of the manifest. (*framework.Registry).Defaults checks the parameters under params in
