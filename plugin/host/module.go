@@ -39,8 +39,8 @@ type module struct {
 	sleepBell    doorbell.Bell        // Set while this process sleeps.
 	outbounds    map[uint32]*outbound // By path number, which is even.
 	inbounds     map[uint32]*inbound  // By path number, which is odd.
-	lastOutbound uint32               // Last number in out.
-	lastInbound  uint32               // Last number in in.
+	lastOutbound uint32               // Last number in outbounds.
+	lastInbound  uint32               // Last number in inbounds.
 	opening      []*outbound          // Not opened by the plugin yet, oldest first.
 	queue        [][]byte             // Messages without room in the ring.
 	received     uint64               // Number of received messages.
@@ -62,7 +62,7 @@ func (m *module) attach(p *process) {
 	m.blob.Store(&p.offer.Blob)
 }
 
-// Caps returns the capabilities of the first plugin. A restarted plugin has the same (fits).
+// Caps returns the capabilities of the first plugin. A restarted plugin offers no less (checkSameLimits).
 func (m *module) Caps() btl.Caps {
 	o := m.caps
 	return btl.Caps{EagerLimit: int(o.Eager), FrameLimit: int(o.Frame), Exclusivity: int(o.Exclusivity), LatencyNS: float64(o.Latency), Device: o.Device}

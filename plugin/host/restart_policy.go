@@ -8,7 +8,7 @@ import (
 
 // restartPolicy is a state machine that decides on restarts of a plugin. The module reports events to it and performs the restarts.
 type restartPolicy struct {
-	maxRestarts  int // Limit of used.
+	maxRestarts  int // Limit of usedRestarts.
 	usedRestarts int // Number of restarts.
 	state        restartState
 	reason       error // Reason of the last end or failed start.
