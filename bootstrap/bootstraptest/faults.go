@@ -206,7 +206,7 @@ func (j *job) disconnectReachesIncarnation() {
 	to.BeginIncarnation(6)
 	j.fenceAll("begun")
 	news := j.collectEvents(1)
-	from.Disconnect(j.group(1)[0], 99, "somebody else")
+	from.Disconnect(j.group(1)[0], 99, "another incarnation")
 	from.Disconnect(j.group(1)[0], 6, "no way")
 	j.checkNext(news, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
 }

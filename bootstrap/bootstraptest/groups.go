@@ -129,7 +129,7 @@ func (j *job) invalidGroups() {
 		"member twice":           j.group(0, 1, 0),
 		"process of another job": append(j.group(0), outsider),
 		"rank beyond the job":    append(j.group(0), beyond),
-		"only a stranger":        {outsider},
+		"only an outsider":       {outsider},
 		"caller twice":           j.group(0, 0),
 	} {
 		_, err := c.Construct(j.Context(), g, "t", nil)

@@ -19,7 +19,7 @@ func storeCases() claimList {
 		kittest.New("PutIsVisibleAfterConstruct", Want{Size: 3, Timeout: longTimeout}, (*job).putIsSeenAfterConstruct),
 		kittest.New("PutCopiesAndReplaces", Want{Size: 1, Timeout: longTimeout}, (*job).putCopies),
 		kittest.New("GetWaitsForPut", Want{Size: 2, Timeout: longTimeout}, (*job).getWaits),
-		kittest.New("GetOfProcessOutsideJob", Want{Size: 1, Timeout: longTimeout}, (*job).getOfAStranger),
+		kittest.New("GetOfProcessOutsideJob", Want{Size: 1, Timeout: longTimeout}, (*job).getOfOutsider),
 		kittest.New("GetNamesMissingOwner", Want{Size: 1, Timeout: shortTimeout}, (*job).getTimesOut),
 		kittest.New("NamesAreAnyBytes", Want{Size: 2, Timeout: longTimeout}, (*job).anyBytes),
 		kittest.New("ValuesUpToTheLimit", Want{Size: 2, Timeout: longTimeout}, (*job).limits),
@@ -113,7 +113,7 @@ func (j *job) getWaits() {
 	got()
 }
 
-func (j *job) getOfAStranger() {
+func (j *job) getOfOutsider() {
 	c := j.Clients[0]
 	ns := c.Identity().Proc.Namespace
 	_, err := c.Get(j.Context(), framework.Proc{Namespace: ns, Rank: 1 << 20}, "k")

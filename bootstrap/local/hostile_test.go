@@ -132,7 +132,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 		{what: "zeros", bytes: make([]byte, 64)},
 		{what: "half a length", bytes: []byte{0, 0}, half: true},
 		{what: "half a hello", bytes: good[:len(good)/2], half: true},
-		{what: "a frame too large for a stranger", bytes: oversized},
+		{what: "a frame too large before the handshake", bytes: oversized},
 		{what: "CBOR that is not a message", bytes: append([]byte{0, 0, 0, 3}, 0xff, 0xff, 0xff)},
 		{what: "a request before the hello", bytes: frame(wire.Psets, 1, wire.Empty{})},
 		{what: "a hello without its body", bytes: frame(wire.Hello, 0, wire.Empty{})},

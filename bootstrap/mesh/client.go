@@ -102,7 +102,7 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 	if err != nil {
 		return nil, err
 	}
-	return withAbilities(c), nil
+	return withOptionalInterfaces(c), nil
 }
 
 // openClient implements Open. initEntry may change the entry of a new endpoint.

@@ -119,7 +119,7 @@ func openExchangeJob(ctx context.Context, everyone bool, size int, timeout time.
 			return nil, nil, errors.Join(err, job.Close())
 		}
 		cs = append(cs, c)
-		job.Clients = append(job.Clients, withAbilities(c))
+		job.Clients = append(job.Clients, withOptionalInterfaces(c))
 	}
 	return job, cs, nil
 }

@@ -152,7 +152,7 @@ func TestHandshake_InvalidHello_IsRefused(t *testing.T) {
 			// The connector closes in the middle.
 			half bool
 		}{
-			{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a stranger with a long name\r\n\r\n")},
+			{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a client with a rather long name\r\n\r\n")},
 			{what: "zeros", bytes: make([]byte, helloSize)},
 			{what: "nothing", half: true},
 			{what: "half a hello", bytes: good.encode()[:helloSize/2], half: true},

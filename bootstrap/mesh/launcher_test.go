@@ -266,7 +266,7 @@ func factory(n network, hidden, nodes int) bootstraptest.Factory {
 				return nil, errors.Join(err, job.Close())
 			}
 			cs = append(cs, c)
-			job.Clients = append(job.Clients, withAbilities(c))
+			job.Clients = append(job.Clients, withOptionalInterfaces(c))
 		}
 		return job, nil
 	}

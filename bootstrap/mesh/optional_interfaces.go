@@ -14,7 +14,7 @@ import (
 // The client offers the optional interfaces of the launcher, with its own deadlines, limits and
 // errors after Close. Each one wraps the client, so that framework.As finds those that exist.
 
-func withAbilities(c *client) bootstrap.Client {
+func withOptionalInterfaces(c *client) bootstrap.Client {
 	var out bootstrap.Client = c
 	if d, ok := framework.As[bootstrap.Directory](c.launcher); ok {
 		out = &directory{wrapped{out}, c, d}

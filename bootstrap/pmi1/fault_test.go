@@ -98,12 +98,12 @@ func TestCalls_ServerFails_AreErrors(t *testing.T) {
 }
 
 func TestOpen_NoServerAtPort_IsErrTransport(t *testing.T) {
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := nobody.Addr().String()
-	nobody.Close()
+	port := closed.Addr().String()
+	closed.Close()
 	for range 2 {
 		_, err := openLauncher(t.Context(), bootstrap.Env{Params: &Params{Port: port}})
 		if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), port) {

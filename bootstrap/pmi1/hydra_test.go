@@ -109,7 +109,7 @@ func roleMeet(ctx context.Context) (int, error) {
 			return fmt.Errorf("find again: %t, %w", ok, err)
 		}
 		if _, _, err := again.Find(ctx, framework.Proc{Namespace: id.Proc.Namespace}); !errors.Is(err, mesh.ErrLauncherLeft) {
-			return fmt.Errorf("find a stranger: %w", err)
+			return fmt.Errorf("find a process outside the job: %w", err)
 		}
 		return errors.Join(again.Close(), os.WriteFile(filepath.Join(os.Getenv(dirVar), fmt.Sprint("done-", id.Proc.Rank)), nil, 0o600))
 	})

@@ -200,7 +200,7 @@ func TestReopen_KnownEntries_AreFound(t *testing.T) {
 		}
 		_, _, err := again.Find(t.Context(), proc(2))
 		if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "left its launcher") || !strings.Contains(err.Error(), "rank 2") {
-			t.Errorf("find a stranger: %v", err)
+			t.Errorf("find a process outside the job: %v", err)
 		}
 		if err := again.Abort(t.Context(), 1, ""); !errors.Is(err, framework.ErrTransport) {
 			t.Errorf("abort: %v", err)

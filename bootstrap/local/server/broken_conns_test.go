@@ -29,7 +29,7 @@ func TestReportBroken_ProcessIsExiting_Waits(t *testing.T) {
 	}{
 		{"a child that has ended", pid, math.MaxInt64, "signal: killed"},
 		{"one that runs", os.Getpid(), 0, "connection lost"},
-		{"one that nobody knows", 0, 0, "connection lost"},
+		{"an unknown process", 0, 0, "connection lost"},
 	} {
 		if got := exitDelay(c.pid); got != c.within {
 			t.Errorf("%s: may end within %v, want %v", c.what, got, c.within)
