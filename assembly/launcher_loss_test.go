@@ -15,8 +15,8 @@ import (
 
 var lost = bootstrap.Event{Kind: bootstrap.ServerLost, Reason: "test"}
 
-// meet creates a communicator with a new process, and starts a receive from it.
-func meet(t *testing.T, a *Assembly, nonce uint64) receive {
+// receiveFromNew creates a communicator with a new process, and starts a receive from it.
+func receiveFromNew(t *testing.T, a *Assembly, nonce uint64) receive {
 	t.Helper()
 	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
 	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: nonce}
@@ -53,14 +53,14 @@ func (r receive) wait(t *testing.T) error {
 func TestLauncherLost_TimeoutPasses_EndsExchangeWithAll(t *testing.T) {
 	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "10ms"})
 	defer a.Close()
-	early, left, died := meet(t, a, 1), meet(t, a, 2), meet(t, a, 3)
+	early, left, died := receiveFromNew(t, a, 1), receiveFromNew(t, a, 2), receiveFromNew(t, a, 3)
 	events.event(bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
 	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
 	events.event(lost)
 	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("a receive that waits when the launcher goes: %v", err)
 	}
-	if err := meet(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
+	if err := receiveFromNew(t, a, 4).wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("one from a process that comes late: %v", err)
 	}
 	if err := left.wait(t); !errors.Is(err, framework.ErrPeerClosed) {
@@ -73,7 +73,7 @@ func TestLauncherLost_TimeoutPasses_EndsExchangeWithAll(t *testing.T) {
 
 func TestClose_LauncherLost_DoesNotWaitForTimeout(t *testing.T) {
 	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "1h"})
-	r := meet(t, a, 1)
+	r := receiveFromNew(t, a, 1)
 	events.event(lost)
 	events.event(lost)
 	if err := a.Close(); err != nil {
@@ -87,7 +87,7 @@ func TestClose_LauncherLost_DoesNotWaitForTimeout(t *testing.T) {
 func TestLauncherLost_OnLossContinue_KeepsExchange(t *testing.T) {
 	a, events := newHanging().open(t, nil,
 		framework.Setting{Name: "bootstrap.timeout", Value: "1ms"}, framework.Setting{Name: "bootstrap.on_loss", Value: "continue"})
-	r := meet(t, a, 1)
+	r := receiveFromNew(t, a, 1)
 	events.event(lost)
 	time.Sleep(20 * time.Millisecond)
 	if _, done, err := r.Test(r.generation); done || err != nil {

@@ -141,7 +141,7 @@ func (e *end) Send(to int, message []byte) {
 		n = p.world.Machine.Node
 	}
 	p.world.trace("%d -> %d: %v", p.member, e.level.Members[to], wireup.KindOf(message))
-	p.meet(e.level.Members[to])
+	p.recordPeer(e.level.Members[to])
 	p.counts.Messages++
 	p.counts.MessageBytes += int64(len(message))
 	p.clock += n.Overhead
@@ -176,7 +176,7 @@ func (e *end) Receive(from int, deadline time.Duration, isCancelable bool) ([]by
 	case len(b.arrived) > 0:
 		d := b.arrived[0]
 		b.arrived = b.arrived[1:]
-		p.meet(e.level.Members[from])
+		p.recordPeer(e.level.Members[from])
 		p.clock += d.cost
 		p.depth = max(p.depth, d.depth)
 		return d.bytes, nil

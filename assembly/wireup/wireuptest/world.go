@@ -188,8 +188,8 @@ func (p *process) single() {
 	p.outcome.Err, p.outcome.Elapsed = err, p.clock
 }
 
-// meet records a process that this one exchanges messages with.
-func (p *process) meet(member int) {
+// recordPeer records a process that this one exchanges messages with.
+func (p *process) recordPeer(member int) {
 	if p.peers == nil {
 		p.peers = map[int]struct{}{}
 	}
