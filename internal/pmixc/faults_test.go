@@ -86,7 +86,7 @@ func leave(ctx context.Context) error {
 			os.Exit(0)
 		case exit:
 			<-ctx.Done() // The launcher ends it, or it ends with an error.
-			return errors.New("nobody has ended this process")
+			return errors.New("no launcher has ended this process")
 		case p.Rank == 0:
 			return pmixtest.SetFlag("leaves", "")
 		}
@@ -103,7 +103,7 @@ func TestExit_WithoutFinalize_EndsJob(t *testing.T) {
 	// A busy launcher may end without its message.
 	for range 3 {
 		out, err := pmixtest.RunAny(t, pmixtest.Mpirun(t, 2), "leave", "LEAVE=exit")
-		if err == nil || strings.Contains(out, "nobody has ended") {
+		if err == nil || strings.Contains(out, "no launcher has ended") {
 			t.Fatalf("exit: %v\n%s", err, out)
 		}
 		if strings.Contains(out, "without calling") {
