@@ -96,8 +96,8 @@ func (a *Assembly) endExchange(incarnation framework.Incarnation, how error) {
 	a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: how, epoch: known.epoch})
 }
 
-// peerEvent is an event for the PMLs and the Watcher. Exactly one of failure, exchangeEnd, broken, revoked, note and
-// hasDrops is set.
+// peerEvent is an event for the PMLs and the Watcher. At most one of exchangeEnd, broken, revoked, note and hasDrops is
+// set. Without any of them, peer has failed, and failure is the reason.
 type peerEvent struct {
 	peer        framework.Incarnation
 	failure     string
