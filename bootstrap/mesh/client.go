@@ -122,7 +122,7 @@ func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry fu
 	}
 	if !p.isPublished {
 		if err := l.Publish(ctx, p.ownEntry.encode()); err != nil {
-			p.remove() // The endpoint stays registered for processes that have found the entry.
+			p.remove() // No process has the entry. p keeps its client, so a concurrent call that has found p fails.
 			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
 		}
 		p.isPublished = true

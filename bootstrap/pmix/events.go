@@ -81,7 +81,7 @@ func (l *launcher) Watch(f func(bootstrap.Event)) {
 		return
 	}
 	bell, err := l.lib.EventFile()
-	if err != nil { // Events are delivered with the next call.
+	if err != nil { // f is not called then. Later calls still record events.
 		return
 	}
 	ended := make(chan struct{})
