@@ -7,7 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestIdentity_JobMayGrow_MostLocalIsALimitForTheNode(t *testing.T) {
+func TestMaxLocal_JobMayGrow_IsALimitForTheNode(t *testing.T) {
 	for _, c := range []struct{ local, size, most, want int }{
 		{2, 2, 2, 2}, {2, 2, 0, 2}, {2, 2, 8, 8}, {1, 1, 8, 8}, {10, 1000, 1000, 10}, {10, 1000, 1004, 14}, {0, 4, 8, 0},
 	} {

@@ -117,7 +117,7 @@ func (id Identity) brokenMap() string {
 		return "Identity.Nodes has two neighboring runs on one node"
 	}
 	if node, _ := m.Node(id.Proc.Rank); !slices.Equal(m.Ranks(node), id.LocalRanks) {
-		return fmt.Sprintf("Identity.Locals are not the ranks of node %d in Identity.Nodes", node)
+		return fmt.Sprintf("Identity.LocalRanks are not the ranks of node %d in Identity.Nodes", node)
 	}
 	return ""
 }

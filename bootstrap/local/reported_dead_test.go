@@ -171,7 +171,7 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 	c.writer.Wait()
 	close(conn.resume)
 	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
-		t.Errorf("event %+v, want this process's own ProcDied", e)
+		t.Errorf("event %+v, want this process's own ProcFailed", e)
 	}
 	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrProcFailed) {

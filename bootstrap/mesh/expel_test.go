@@ -75,7 +75,7 @@ func TestReportedDead_Reconnects_ReceivesEventInPlaceOfWelcome(t *testing.T) {
 			t.Errorf("fence: %v, want ErrProcFailed", err)
 		}
 		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Nonce: 9, Reason: "test"}) {
-			t.Errorf("event %+v, want this process's own ProcDied", e)
+			t.Errorf("event %+v, want this process's own ProcFailed", e)
 		}
 		err = cs[2].Fence(t.Context(), []framework.Proc{j.proc(1), j.proc(2)}, "t")
 		checkFailed(t, "fence", err, j.proc(2))
