@@ -6,7 +6,7 @@ import (
 )
 
 // cards implements pml.Cards. PMLs take the card of a process at its first use. Later cards of the process are theirs from the
-// wire-up on (see know).
+// wire-up on (see storeRecord).
 type cards struct{ *Assembly }
 
 // maxSought is the number of nonces that PMLs have asked for and that no card has. Above, PMLs get each new card.
