@@ -28,7 +28,7 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	watch := &watcher{make(chan struct{}), make(chan struct{})}
 	a, events := newHanging().open(t, watch)
 	defer a.Close()
-	r := meet(t, a, 1)
+	r := receiveFromNew(t, a, 1)
 	client := &endless{a.client, make(chan struct{})}
 	a.client = client
 	self, group := events.Identity().Proc, []framework.Proc{events.Identity().Proc, {Namespace: "other", Rank: 1}}
@@ -50,7 +50,7 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	errs := map[string]error{"receive": r.wait(t), "construct": <-constructed}
 	go construct()
 	errs["later construct"] = <-constructed
-	errs["receive of a process that comes late"] = meet(t, a, 2).wait(t)
+	errs["receive of a process that comes late"] = receiveFromNew(t, a, 2).wait(t)
 	for what, err := range errs {
 		if !errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("%s: %v", what, err)
@@ -81,7 +81,7 @@ func (w *slowWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
 func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
 	watch := &slowWatcher{watcher{died: make(chan struct{})}, make(chan struct{}), nil}
 	a, events := newHanging().open(t, watch)
-	meet(t, a, 1)
+	receiveFromNew(t, a, 1)
 	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
 	<-watch.died
 	closed := make(chan error)
