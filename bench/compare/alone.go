@@ -183,8 +183,7 @@ func (c *comparison) own(ctx context.Context, r ownRow) (o own, err error) {
 	return o, nil
 }
 
-// counts returns the instructions of one message. They are counted when they are asked
-// for first.
+// counts returns a function that returns the instructions of one message. Its first call counts them.
 func (c *comparison) counts() func(context.Context) (map[countedPath]float64, error) {
 	var each map[countedPath]float64
 	var err error
@@ -227,17 +226,16 @@ func parseCounts(output string) (map[countedPath]float64, error) {
 	return each, nil
 }
 
-// A cliff is where a message of some size fares worse than one that has more to do.
+// A cliff is a row with the worst ratio of a size to a larger one.
 type cliff struct {
 	name  string
 	parts []figure
-	// worse is how much worse a size stands than a larger one.
+	// worse returns the ratio of a smaller size to a larger one, above 1 for a cliff.
 	worse func(small, large float64) float64
 }
 
 // cliffs are rows that compare each size with larger ones, among the powers of two and the sizes half way between them.
-// The median of a size counts, because among so many sizes some are always
-// disturbed.
+// The median of a size counts, because among so many sizes some are always disturbed.
 func cliffs() []cliff {
 	const kib = 1 << 10
 	list := []cliff{
@@ -257,10 +255,10 @@ func cliffs() []cliff {
 	return list
 }
 
-// A latency that is longer, and a bandwidth that is wider, than that of a larger size.
+// slower is the ratio for latencies and bandwidths. Each should not exceed that of a larger size.
 func slower(small, large float64) float64 { return small / large }
 
-// A rate that is below that of a larger size.
+// rarer is the ratio for rates. Each should not be below that of a larger size.
 func rarer(small, large float64) float64 { return large / small }
 
 // cliff measures one.

@@ -438,7 +438,7 @@ func TestSettings_FollowVersionOfPeer(t *testing.T) {
 	}
 }
 
-// Without the flag, a way would be measured as another one.
+// Without the flag, a value would be measured with the protocol of another one.
 func TestProtocolRows_ForceEachValue(t *testing.T) {
 	o := &options{ferry: "ferry"}
 	rows := map[string]bool{}

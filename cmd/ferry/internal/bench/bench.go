@@ -375,7 +375,7 @@ func (o *options) next(n int) int {
 	return n + n/3
 }
 
-// Above this many bytes OSU's loops are shorter.
+// largeMessage is the size in bytes above which OSU's loops are shorter.
 const largeMessage = 8192
 
 // loop returns the iterations for a size: those of the user, or the given

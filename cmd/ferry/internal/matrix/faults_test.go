@@ -23,7 +23,7 @@ import (
 )
 
 // The tests of this package run `ferry matrix` as users do, with a ferry that has
-// broken transports (internal/cli/settings/faults.go).
+// broken transports (cmd/ferry/internal/settings/faults.go).
 
 // built is that ferry, made when the first test asks for it.
 var built = sync.OnceValues(func() (string, error) {

@@ -21,7 +21,7 @@ type stackLog struct {
 	LastCase string `json:"ended,omitempty"`
 }
 
-// A stackRun is one rank's run over one stack. It is a worker.Scribe whose methods have no effect after its end.
+// A stackRun is one rank's run over one stack. It is a worker.CaseRecorder whose methods have no effect after its end.
 type stackRun struct {
 	stackLog
 	lostReason string // Reason why the rank cannot continue, or "".
@@ -85,10 +85,10 @@ func (v *stackRun) update(f func()) {
 	}
 }
 
-// Begin implements worker.Scribe.
+// Begin implements worker.CaseRecorder.
 func (v *stackRun) Begin(cell string) { v.update(func() { v.beginCase(cell) }) }
 
-// End implements worker.Scribe.
+// End implements worker.CaseRecorder.
 func (v *stackRun) End(e worker.Event) { v.update(func() { v.endCase(e) }) }
 
 // markLost sets the reason why the rank cannot continue.

@@ -55,7 +55,7 @@ func (l *stackRun) newAttempt(c plan.Column) *attempt {
 	return &attempt{stackRun: l, column: c, caseStates: make([]caseState, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), output: &excerpt{}}
 }
 
-// giveUpReason returns the reason to skip the remaining cases of the stack, or "".
+// abandonReason returns the reason to skip the remaining cases of the stack, or "".
 func (l *stackRun) abandonReason() string {
 	patience := l.record.Suite.HangBudget
 	if patience == 0 || l.timeoutTotal < patience {

@@ -36,7 +36,7 @@ type Pool struct {
 	Load func() float64
 }
 
-// Survey surveys a stack in a worker. It is a plan.Ask.
+// Survey surveys a stack in a worker. It is a plan.SurveyFunc.
 func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []string) (a plan.SurveyResult, ok bool) {
 	limit := plan.SurveyLimit
 	if c.Name == plan.Reaches {

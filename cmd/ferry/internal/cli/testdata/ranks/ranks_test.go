@@ -1,4 +1,4 @@
-// Package ranks is a test program that TestGoTestRunsOnRanks starts as ranks.
+// Package ranks is a test program that TestGoTest_OnRanks_ReportsFailure starts as ranks.
 package ranks
 
 import (
