@@ -159,7 +159,7 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 		{[]string{"-o", output}, "no component: give --with MODULE or --plugin NAME=FILE", true},
 		{[]string{"--plugin", "udp", "-o", output}, "want NAME=FILE", true},
 		{[]string{"--plugin", "udp=/x@sha256:5f0c", "-o", output}, "want 64 hexadecimal digits", true},
-		{[]string{"--plugin", "udp=/x@sha256:", "-o", output}, "nothing stands behind @sha256:", true},
+		{[]string{"--plugin", "udp=/x@sha256:", "-o", output}, "no digest after @sha256:", true},
 		{[]string{"--plugin", "UDP=/x", "-o", output}, "want a lower case letter", true},
 		{[]string{"--plugin", "tcp=/x", "-o", output}, "btl tcp is already in the standard components", true},
 		{[]string{"--with", "./none", "-o", output}, "./none", false},
