@@ -24,7 +24,7 @@ func manifest(t *testing.T) *config.Manifest {
 	return m
 }
 
-func TestStandardHoldsExactlyTheManifest(t *testing.T) {
+func TestStandard_EqualsManifest(t *testing.T) {
 	m, r := manifest(t), Standard()
 	for _, c := range m.Components {
 		got, ok := r.Lookup(c.Kind, c.Name)
@@ -46,7 +46,7 @@ func TestStandardHoldsExactlyTheManifest(t *testing.T) {
 }
 
 // Every name in not_built binds: a request for it is refused with its reason.
-func TestWhatIsNotBuiltIsRefusedByName(t *testing.T) {
+func TestStandard_ComponentNotBuilt_IsRefusedByName(t *testing.T) {
 	r := Standard()
 	for _, v := range manifest(t).NotBuilt {
 		values, err := config.Load(r, config.Options{SiteFile: os.DevNull, UserFile: os.DevNull, Environ: []string{framework.EnvName(string(v.Kind)) + "=" + v.Name}})
@@ -60,7 +60,7 @@ func TestWhatIsNotBuiltIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestEachStandardRegistryIsItsOwn(t *testing.T) {
+func TestStandard_Registries_AreIndependent(t *testing.T) {
 	a, b := Standard(), Standard()
 	a.NotBuilt("btl", "mine", "a test", "")
 	b.NotBuilt("btl", "mine", "a test", "") // panics if the two share anything

@@ -24,9 +24,9 @@ var full = flag.Bool("full", false, "run commands in full, and those that take l
 // limit is the longest that a command may take.
 const limit = 2 * time.Minute
 
-// TestCommandsRunAsTheyStand runs the commands of README and the pages, and compares their output with the
+// TestCommands_OfPages_Run runs the commands of README and the pages, and compares their output with the
 // pages.
-func TestCommandsRunAsTheyStand(t *testing.T) {
+func TestCommands_OfPages_Run(t *testing.T) {
 	names, err := pages()
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func install(t *testing.T, path string) {
 }
 
 // Commands in blocks of unusual form must be found too.
-func TestEveryCommandIsFound(t *testing.T) {
+func TestBlocks_UnusualForms_AreFound(t *testing.T) {
 	text := strings.Join([]string{
 		"Text.", "", "    $ ferry a", "    out", "", "    more", "    $ ferry b", "", "<!-- docs: not run, no network; status 3 -->", "", "    go get x", "    ferry run: said",
 		"", "```sh", "make run # words", "```", "", "<!-- docs: file a/b.go -->", "```go", "package b", "```",

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestBounds(t *testing.T) {
+func TestBound_MeetsAndString(t *testing.T) {
 	for _, c := range []struct {
 		b    bound
 		text string
@@ -30,7 +30,7 @@ func TestBounds(t *testing.T) {
 }
 
 // A cliff may lie many sizes below the one that is faster.
-func TestSteepestCliff(t *testing.T) {
+func TestCliffs_SteepestOneIsFound(t *testing.T) {
 	cv := &curve{Unit: "us"}
 	for size, us := range []float64{0.1, 0.1, 0.3, 0.29, 0.25, 0.2, 0.4} {
 		cv.Points = append(cv.Points, point{Size: size, Value: us})
@@ -75,7 +75,7 @@ func TestCliffs_BandwidthAndRate(t *testing.T) {
 	}
 }
 
-func TestSamplesOfACurveCountInTheirState(t *testing.T) {
+func TestCurve_Samples_CountInTheirState(t *testing.T) {
 	b := bests{}
 	b.of(outside).Add(25)
 	b.of(ferryRanks).Add(25)
@@ -93,7 +93,7 @@ func TestSamplesOfACurveCountInTheirState(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAJob(t *testing.T) {
+func TestMemory_OfJob(t *testing.T) {
 	row := func(what string, kib float64) benchRow {
 		return benchRow{Bench: "memory/" + what, Ranks: 32, Unit: "KiB", Avg: kib}
 	}
@@ -119,7 +119,7 @@ func TestMemoryOfAJob(t *testing.T) {
 	}
 }
 
-func TestOwnSettingsAlternate(t *testing.T) {
+func TestCompare_OwnSettings_Alternate(t *testing.T) {
 	needTwoProcessors(t)
 	log := filepath.Join(t.TempDir(), "log")
 	args := world(t, "case \"$*\" in *single*) echo single;; *multiple*) echo multiple;; esac >>"+log+"; echo '"+recorded+"'", "exit 1")
@@ -146,7 +146,7 @@ func TestOwnSettingsAlternate(t *testing.T) {
 	}
 }
 
-func TestCountsOfAllPolicies(t *testing.T) {
+func TestParseCounts_AllPolicies(t *testing.T) {
 	for _, bad := range []string{"", "{", `{"pml":"ob1","policy":"agree","instructions":1}`, strings.Replace(instructionsPrinted, "603", "0", 1), strings.Replace(instructionsPrinted, "cm", "ucx", 1)} {
 		if each, err := parseCounts(bad); err == nil {
 			t.Errorf("%q: %v", bad, each)

@@ -90,7 +90,7 @@ func needTwoProcessors(t *testing.T) {
 	}
 }
 
-func TestSamplesAlternateAndRatiosAreOursOverTheirs(t *testing.T) {
+func TestCompare_SamplesAlternate(t *testing.T) {
 	needTwoProcessors(t)
 	log := filepath.Join(t.TempDir(), "log")
 	args := world(t, "echo ours >>"+log+"; echo '"+recorded+"'",
@@ -146,7 +146,7 @@ func TestCompare_EarlierFerry_Alternates(t *testing.T) {
 }
 
 // One crash must neither end a comparison of a quarter of an hour nor vanish.
-func TestSampleThatFailsIsCountedAndTheRestStands(t *testing.T) {
+func TestCompare_SampleFails_IsCounted(t *testing.T) {
 	needTwoProcessors(t)
 	once := filepath.Join(t.TempDir(), "once")
 	args := world(t, "echo '"+recorded+"'", "[ -e "+once+" ] || { touch "+once+"; echo broken >&2; exit 3; }\necho '"+recorded+"'")
@@ -163,7 +163,7 @@ func TestSampleThatFailsIsCountedAndTheRestStands(t *testing.T) {
 	}
 }
 
-func TestFigureThatNeverWorksSaysWhy(t *testing.T) {
+func TestCompare_FigureAlwaysFails_HasReason(t *testing.T) {
 	needTwoProcessors(t)
 	args := world(t, "echo '"+recorded+"'", "echo no such network >&2; exit 1\n")
 	if err := run(t.Context(), args, t.Output()); err != nil {
@@ -180,7 +180,7 @@ func TestFigureThatNeverWorksSaysWhy(t *testing.T) {
 
 // Processes may leave their launcher's group and session; a peer that hangs must
 // not go on using the processors while others are measured.
-func TestTimeoutLeavesNoProcess(t *testing.T) {
+func TestCommand_Timeout_LeavesNoProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	r := &options{timeout: time.Minute}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -217,7 +217,7 @@ func alive(pid int) bool {
 	return err == nil && !bytes.Contains(b, []byte(") Z ")) && !bytes.Contains(b, []byte(") X "))
 }
 
-func TestCommandLineThatMakesNoSense(t *testing.T) {
+func TestParse_InvalidCommandLine_IsRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-pairs", "0"}, {"-rows", "("}, {"-rows", "no such figure"}, {"more"}, {"-limit", "0s"},
 		{"-ferry", filepath.Join(t.TempDir(), "none")},
@@ -229,7 +229,7 @@ func TestCommandLineThatMakesNoSense(t *testing.T) {
 }
 
 // The real thing, where `make compare` has installed the peers.
-func TestQuickRowBesideRealPeers(t *testing.T) {
+func TestCompare_RealPeers_QuickRow(t *testing.T) {
 	needTwoProcessors(t)
 	for _, program := range []string{"mpicc.openmpi", "mpirun.openmpi", "mpicc.mpich", "mpiexec.mpich"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -23,7 +23,7 @@ func fig(t *testing.T, name string) figure {
 	return list[0]
 }
 
-func TestRowsAreConvertedToTheFiguresUnit(t *testing.T) {
+func TestParseSamples_ConvertsToUnitOfFigure(t *testing.T) {
 	for _, c := range []struct {
 		figure, output string
 		value, hop     float64
@@ -41,7 +41,7 @@ func TestRowsAreConvertedToTheFiguresUnit(t *testing.T) {
 }
 
 // A row of another benchmark, size or unit would be a wrong figure, silently.
-func TestRowOfSomethingElseIsRefused(t *testing.T) {
+func TestParseSamples_OtherRow_IsRefused(t *testing.T) {
 	f := fig(t, "8 B latency")
 	for _, c := range [][2]string{
 		{`"latency"`, `"bw"`}, {`"size":8`, `"size":16`}, {`"ranks":2`, `"ranks":4`}, {`"us"`, `"ms"`},
@@ -59,7 +59,7 @@ func TestRowOfSomethingElseIsRefused(t *testing.T) {
 }
 
 // A sweep that breaks off, or skips back, would be a curve of something else.
-func TestRowsOfASweepGrowFromTheSmallestToTheLargest(t *testing.T) {
+func TestParseSamples_Sweep_SizesAscend(t *testing.T) {
 	f := fig(t, "8 B latency")
 	f.upTo = 32
 	sizes := func(list ...int) (out string) {
@@ -78,7 +78,7 @@ func TestRowsOfASweepGrowFromTheSmallestToTheLargest(t *testing.T) {
 	}
 }
 
-func TestTheSlowestRankIsTheFigure(t *testing.T) {
+func TestLargestTime_SlowestRank_IsTheFigure(t *testing.T) {
 	if list, err := largestTime("1000000\n3500000\n2000000\n", 3); err != nil || len(list) != 1 || list[0].Value != 3.5 {
 		t.Errorf("%+v, error %v", list, err)
 	}
@@ -89,7 +89,7 @@ func TestTheSlowestRankIsTheFigure(t *testing.T) {
 	}
 }
 
-func TestWorkOfOthersIsSeen(t *testing.T) {
+func TestWorked_AllButIdleTime_IsCounted(t *testing.T) {
 	if d := worked(procfs.CPUStat{User: 1, Nice: 0.1, System: 0.5, Idle: 90, Iowait: 4, IRQ: 0.05, SoftIRQ: 0.05, Steal: 0.3, Guest: 0.07}); d != 2*time.Second {
 		t.Errorf("%v", d)
 	}
@@ -146,7 +146,7 @@ func FuzzPeers(f *testing.F) {
 
 // Under a launcher that is not its own, ferry's time beside the library of that
 // launcher is the figure; any other library, or ferry run, would be another one.
-func TestUnderALaunchersNameItStartsBothSides(t *testing.T) {
+func TestUnderLauncher_BothSides_UseIt(t *testing.T) {
 	peers, err := loadPeers("../peers/peers.json")
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestUnderALaunchersNameItStartsBothSides(t *testing.T) {
 }
 
 // Beside the wrong setting a figure over TCP would be one over shared memory.
-func TestOverTCPBothSidesAreOverTCP(t *testing.T) {
+func TestOverTCP_BothSides_UseTCP(t *testing.T) {
 	peers, err := loadPeers("../peers/peers.json")
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestPaperFigures_PeerWithoutSessions_HasNoRow(t *testing.T) {
 }
 
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
-func TestBothSidesRunTheSameLoops(t *testing.T) {
+func TestSeries_BothSides_RunTheSameLoops(t *testing.T) {
 	figs := figures()
 	if len(figs) != 87+len(paperFigures()) {
 		t.Errorf("%d figures", len(figs))
@@ -399,7 +399,7 @@ func TestBothSidesRunTheSameLoops(t *testing.T) {
 	}
 }
 
-func TestSettingsOfTheUserDoNotReachTheSamples(t *testing.T) {
+func TestSettings_OfUser_DoNotReachSamples(t *testing.T) {
 	got := plainEnvironment([]string{"HOME=/x", "FERRY_BTL_SHM_EAGER_LIMIT=1", "OMPI_MCA_btl=tcp,self", "MPIR_CVAR_NOLOCAL=1", "GOGC=off", "PATH=/y"})
 	if !slices.Equal(got, []string{"HOME=/x", "PATH=/y"}) {
 		t.Errorf("%q", got)
@@ -463,7 +463,7 @@ func TestProtocolRows_ForceEachValue(t *testing.T) {
 	}
 }
 
-func TestChoiceStandsBesideTheBestWayOfEachSize(t *testing.T) {
+func TestProtocolRows_CompareWithBestOfEachSize(t *testing.T) {
 	x := protocolRows()[0]
 	at := func(values ...float64) *curve {
 		cv := &curve{Unit: "us"}

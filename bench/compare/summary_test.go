@@ -38,7 +38,7 @@ func drifting(t *testing.T) (*series, bests) {
 
 // A sample of ours in one state beside one of the peer's in the other is no ratio; both
 // count, each in its state.
-func TestSamplesAreComparedWithThoseOfTheirState(t *testing.T) {
+func TestResult_Samples_AreComparedInTheirState(t *testing.T) {
 	s, b := drifting(t)
 	if n := s.judge(b); n != 4 {
 		t.Fatalf("%d near samples of each side, want 4", n)
@@ -77,7 +77,7 @@ func TestResult_StateOfOneSide_HasNoRatio(t *testing.T) {
 	}
 }
 
-func TestTooFewNearPairsAreSaid(t *testing.T) {
+func TestResult_TooFewNearPairs_IsReported(t *testing.T) {
 	s, b := drifting(t)
 	s.judge(b)
 	if r, _ := s.result(8); r.State != hop.Few || r.OursTaken != 4 {
@@ -97,7 +97,7 @@ func TestTooFewNearPairsAreSaid(t *testing.T) {
 }
 
 // A better state that comes late makes earlier samples far ones; one hop doesn't.
-func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
+func TestJudge_LaterHops_ChangeEarlierSamples(t *testing.T) {
 	s, b := drifting(t)
 	b.of("openmpi").Add(20)
 	if n := s.judge(b); n != 4 {
@@ -111,7 +111,7 @@ func TestLaterHopsJudgeEarlierSamples(t *testing.T) {
 }
 
 // Go's loop and C's take different times for the same hop.
-func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
+func TestBests_Instruments_HaveSeparateLimits(t *testing.T) {
 	b := bests{}
 	b.of("openmpi").Add(20)
 	b.of(ferryRanks).Add(27)
@@ -128,7 +128,7 @@ func TestInstrumentsHaveLimitsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestRetriesEnd(t *testing.T) {
+func TestNeeds_Retries_End(t *testing.T) {
 	s, b := drifting(t)
 	if s.needs(b, 4, false) {
 		t.Error("enough near samples, and still more")
@@ -145,7 +145,7 @@ func TestRetriesEnd(t *testing.T) {
 	}
 }
 
-func TestStrongestPeerCounts(t *testing.T) {
+func TestSummarize_StrongestPeer_Counts(t *testing.T) {
 	f := fig(t, "bandwidth 1 MiB")
 	mk := func(title, setting_ string, def bool, ours, theirs float64) *series {
 		s := &series{fig: f, peer: peer{Title: title}, setting: setting{Title: setting_, Default: def}}
@@ -171,7 +171,7 @@ func TestStrongestPeerCounts(t *testing.T) {
 	}
 }
 
-func TestMedianOfEvenNumbers(t *testing.T) {
+func TestMedian_EvenCount_IsMean(t *testing.T) {
 	if m := median([]float64{4, 1, 3, 2}); m != 2.5 {
 		t.Error(m)
 	}
@@ -180,7 +180,7 @@ func TestMedianOfEvenNumbers(t *testing.T) {
 	}
 }
 
-func TestVersionsOfLaunchers(t *testing.T) {
+func TestNumber_VersionsOfLaunchers(t *testing.T) {
 	for text, want := range map[string]string{
 		"mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...":              "4.1.4",
 		"HYDRA build details:\n    Version:                    4.0.2\n  Re": "4.0.2",

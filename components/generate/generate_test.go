@@ -13,7 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-func TestGeneratedFileIsCurrent(t *testing.T) {
+func TestFile_Generated_IsCurrent(t *testing.T) {
 	manifest, err := os.ReadFile("../../components.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestGeneratedFileIsCurrent(t *testing.T) {
 	}
 }
 
-func TestEveryLineOfTheManifestReachesTheCode(t *testing.T) {
+func TestCode_EveryLineOfManifest_IsInCode(t *testing.T) {
 	m, err := config.ParseManifest("x.yaml", []byte(`
 version: 1
 components:
@@ -137,7 +137,7 @@ func Registry() *framework.Registry {
 	}
 }
 
-func TestNameOfAStandardComponentIsTaken(t *testing.T) {
+func TestFile_NameOfStandardComponent_IsRefused(t *testing.T) {
 	text := "version: 1\nstandard: true\ncomponents: [{kind: btl, name: tcp, import: acme/btl, priority: 5}]\n"
 	_, err := File("c.yaml", []byte(text), components.Standard(), Package{Name: "main", Func: "Registry"})
 	if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "btl tcp is already in the standard components") {

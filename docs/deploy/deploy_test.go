@@ -88,7 +88,7 @@ func image(t *testing.T) (entrypoint, cmd []string) {
 	return entrypoint, cmd
 }
 
-func TestDockerfileBuildsWhatIsThereAndStartsWhatItBuilds(t *testing.T) {
+func TestDockerfile_BuildsAndStartsProgram(t *testing.T) {
 	known := []string{"FROM", "WORKDIR", "ARG", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
 	stages, built := []string{}, map[string]bool{}
 	for _, in := range instructions(read(t, "Dockerfile")) {
@@ -187,7 +187,7 @@ type job struct {
 	}
 }
 
-func TestKubernetesJobStartsRanksWithRoomForTheirMemory(t *testing.T) {
+func TestKubernetes_Job_HasMemoryForRanks(t *testing.T) {
 	var j job
 	dec := yaml.NewDecoder(strings.NewReader(read(t, "kubernetes.yaml")))
 	dec.KnownFields(true)
@@ -233,7 +233,7 @@ func TestKubernetesJobStartsRanksWithRoomForTheirMemory(t *testing.T) {
 	accepted(t, "kubernetes.yaml", append(c.Command, c.Args...)...)
 }
 
-func TestSystemdUnitStartsRanks(t *testing.T) {
+func TestSystemd_Unit_StartsRanks(t *testing.T) {
 	known := map[string]string{
 		"[Unit]":    " Description After Wants ",
 		"[Service]": " Type User Group RuntimeDirectory RuntimeDirectoryMode Environment ExecStart KillMode TimeoutStopSec SuccessExitStatus Restart RestartSec RestartPreventExitStatus LimitNOFILE LimitMEMLOCK NoNewPrivileges PrivateTmp ",
@@ -261,7 +261,7 @@ func TestSystemdUnitStartsRanks(t *testing.T) {
 	accepted(t, "ferry-job.service", strings.Fields(values["ExecStart"])...)
 }
 
-func TestSlurmScriptIsOne(t *testing.T) {
+func TestSlurm_Script_IsValid(t *testing.T) {
 	text := read(t, "slurm.sbatch")
 	if out, err := exec.Command("sh", "-n", "slurm.sbatch").CombinedOutput(); err != nil {
 		t.Errorf("slurm.sbatch: %v\n%s", err, out)
@@ -295,7 +295,7 @@ func TestSlurmScriptIsOne(t *testing.T) {
 }
 
 // Commands of the pages must name existing files, and commands that ferry accepts.
-func TestCommandsOfPagesAreAccepted(t *testing.T) {
+func TestCommands_OfDeployPages_AreAccepted(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	if err != nil || len(pages) != 4 {
 		t.Fatalf("%q, %v", pages, err)

@@ -33,7 +33,7 @@ func operand(cube int) []float64 {
 	return x
 }
 
-func TestSplitProductEqualsTheSerialOne(t *testing.T) {
+func TestProduct_Split_EqualsSerial(t *testing.T) {
 	for _, cube := range []int{1, 2, 3, 5, 8} {
 		x := operand(cube)
 		for _, ranks := range []int{1, 2, 3, 4, 7, 30} {
@@ -53,7 +53,7 @@ func TestVerdict_OnlyRightProduct_IsOK(t *testing.T) {
 	}
 }
 
-func TestCheckNoticesOneWrongBorderElement(t *testing.T) {
+func TestCheck_WrongBorderElement_IsNoticed(t *testing.T) {
 	const cube, ranks = 6, 3
 	x := operand(cube)
 	y := product(cube, ranks, x, func(m *matrix, v []float64) {
@@ -66,7 +66,7 @@ func TestCheckNoticesOneWrongBorderElement(t *testing.T) {
 	}
 }
 
-func TestInnerRowsTouchOwnElementsOnly(t *testing.T) {
+func TestMatrix_InnerRows_TouchOwnElementsOnly(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5} {
 		for r := range ranks {
 			m := newMatrix(6, r, ranks)

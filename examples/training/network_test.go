@@ -51,7 +51,7 @@ func TestVerdict_OnlyRightWeights_AreOK(t *testing.T) {
 	}
 }
 
-func TestCheckNoticesAShareThatIsMissing(t *testing.T) {
+func TestCheck_MissingPart_IsNoticed(t *testing.T) {
 	net, other := newNetwork(inputs, 6, 6, 1), newNetwork(inputs, 6, 6, 1)
 	net.stepAlone(newBatch(net, 0, 40))
 	other.stepAlone(newBatch(other, 0, 39))

@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A single rank sends to itself, so that it has all metrics.
-func TestPrometheusReadsEveryMetric(t *testing.T) {
+func TestPrometheus_ReadsEveryMetric(t *testing.T) {
 	var out strings.Builder
 	if err := run(0, 0, &out); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestPrometheusReadsEveryMetric(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenIsAnError(t *testing.T) {
+func TestPort_InUse_IsError(t *testing.T) {
 	if err := run(-5, 0, nil); err == nil {
 		t.Error("port -5 is free")
 	}

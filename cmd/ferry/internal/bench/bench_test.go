@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestSizesAsOSUReadsThem(t *testing.T) {
+func TestSizes_ParsedLikeOSU(t *testing.T) {
 	for in, want := range map[string][2]int{"1:4MiB": {1, 4 << 20}, "8:8": {8, 8}, "64KiB": {1, 64 << 10}, "0:1": {0, 1}} {
 		low, high, err := parseSizes(in)
 		if err != nil || low != want[0] || high != want[1] {
@@ -36,7 +36,7 @@ func TestSizesAsOSUReadsThem(t *testing.T) {
 	}
 }
 
-func TestIterationsAreThoseOfOSU(t *testing.T) {
+func TestIterations_EqualOSU(t *testing.T) {
 	o := &options{warmup: -1}
 	if l := o.loop(largeMessage, 10000, 100, 1000, 10); l.iterations != 10000 || l.warmup != 100 {
 		t.Errorf("small: %d, %d", l.iterations, l.warmup)
@@ -51,7 +51,7 @@ func TestIterationsAreThoseOfOSU(t *testing.T) {
 }
 
 // A wrong unit would make every comparison void.
-func TestUnitsOfRows(t *testing.T) {
+func TestRows_Units(t *testing.T) {
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 0.002*want {
@@ -84,7 +84,7 @@ func TestUnitsOfRows(t *testing.T) {
 	near("messages/s", s.rates(Row{}, 64, 1e9).Avg, 32000)
 }
 
-func TestQuantilesOverRanks(t *testing.T) {
+func TestOfValues_QuantilesOverRanks(t *testing.T) {
 	values := make([]float64, 130)
 	for i := range values {
 		values[i] = float64(130 - i)

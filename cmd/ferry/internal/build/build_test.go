@@ -44,7 +44,7 @@ func built(t *testing.T, binary string, args ...string) string {
 }
 
 // The command's ranks are processes of their own, which must have the components too.
-func TestRanksOfABuiltFerryHaveItsComponents(t *testing.T) {
+func TestBuild_Ferry_RanksHaveItsComponents(t *testing.T) {
 	needs.Time(t)
 	binary := filepath.Join(t.TempDir(), "myferry")
 	kept := filepath.Join(t.TempDir(), "module")
@@ -114,7 +114,7 @@ func goBuild(t *testing.T, dir, pkg string) string {
 
 // A program that knows of no registry runs over a transport from elsewhere, compiled in or as
 // a plugin.
-func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
+func TestBuild_UnchangedProgram_HasComponents(t *testing.T) {
 	needs.Time(t)
 	const udp, spmv = "../../../../examples/vendor-udp", "../../../../examples/spmv"
 	dir := t.TempDir()
@@ -149,7 +149,7 @@ func TestProgramIsBuiltWithComponentsAsItIs(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
+func TestBuild_Impossible_ReportsReason(t *testing.T) {
 	output := filepath.Join(t.TempDir(), "x")
 	for _, c := range []struct {
 		args  []string
@@ -182,7 +182,7 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 	}
 }
 
-func TestStoppedBuildLeavesNothing(t *testing.T) {
+func TestBuild_Stopped_LeavesNoFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -235,7 +235,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 }
 
 // A launcher that is interrupted, or killed outright, must not leave ranks.
-func TestNoOrphansWhenTheLauncherIsStopped(t *testing.T) {
+func TestRun_LauncherIsKilled_LeavesNoOrphans(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		path, err := exec.LookPath("ferry")
 		if err != nil {

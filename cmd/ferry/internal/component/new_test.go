@@ -63,7 +63,7 @@ func TestCheck_BrokenComponent_Fails(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatItCannotWrite(t *testing.T) {
+func TestNew_InvalidKindOrName_IsRefused(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, args := range [][]string{{"pml", "x"}, {"btl", "X"}, {"btl", "../x"}} {
 		err := command(append([]string{"new"}, args...)...)

@@ -40,7 +40,7 @@ func command(args ...string) error {
 	return cmd.Execute()
 }
 
-func TestProgramOfAUserHasWhatHisManifestNames(t *testing.T) {
+func TestRegister_UserProgram_HasComponentsOfManifest(t *testing.T) {
 	dir, ferry := t.TempDir(), filepath.Join(mustGetwd(t), "../../../..")
 	vendor := filepath.Join(ferry, "examples/vendor-btl")
 	for name, text := range map[string]string{
@@ -65,7 +65,7 @@ func TestProgramOfAUserHasWhatHisManifestNames(t *testing.T) {
 	}
 }
 
-func TestBadManifestLeavesTheFileAsItIs(t *testing.T) {
+func TestRegister_BadManifest_KeepsFile(t *testing.T) {
 	dir := t.TempDir()
 	manifest, output := filepath.Join(dir, "components.yaml"), filepath.Join(dir, "components_gen.go")
 	for _, f := range []string{manifest, output} {

@@ -188,7 +188,7 @@ func TestSuite_TinyRings_Passes(t *testing.T) {
 	localtest.Run(t, 3, "suite", "FERRY_BTL_SHM_RING_SIZE=16KiB", "FERRY_BTL_SHM_EAGER_LIMIT=64", "FERRY_PML_OB1_UNEXPECTED_LIMIT=16KiB")
 }
 
-func TestSuiteOverEachPathForLargeMessages(t *testing.T) {
+func TestSuite_EachPathForLargeMessages_Passes(t *testing.T) {
 	for _, path := range []string{"off", "cma", "memory"} {
 		t.Run(path, func(t *testing.T) { localtest.Run(t, 3, "suite", "FERRY_BTL_SHM_SINGLE_COPY="+path) })
 	}
@@ -217,7 +217,9 @@ func failing(ctx context.Context) error {
 	})
 }
 
-func TestFailureIsEveryRanks(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, failing) }
+func TestRun_CaseFailsInOneRank_FailsInAll(t *testing.T) {
+	mpitest.Job{Size: 3}.RunSessions(t, failing)
+}
 
 // skipping runs cases that all ranks skip, or some of them, and one that fails in another rank.
 func skipping(ctx context.Context) error {
@@ -298,7 +300,7 @@ func hanging(ctx context.Context) error {
 	})
 }
 
-func TestHangingCaseEnds(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, hanging) }
+func TestRun_CaseHangsInOneRank_Ends(t *testing.T) { mpitest.Job{Size: 3}.RunSessions(t, hanging) }
 
 // leaving checks that a rank that does not return ends the suite for the others, with the name of the
 // case.
@@ -320,7 +322,7 @@ func leaving(ctx context.Context) error {
 	})
 }
 
-func TestSuiteEndsWithoutTheOthers(t *testing.T) { mpitest.Job{Size: 2}.RunSessions(t, leaving) }
+func TestRun_RankDoesNotReturn_SuiteEnds(t *testing.T) { mpitest.Job{Size: 2}.RunSessions(t, leaving) }
 
 // on calls f with a session and a communicator of all.
 func on(ctx context.Context, f func(*mpi.Session, *mpi.Comm) error) error {

@@ -63,8 +63,8 @@ func early() error {
 	return nil
 }
 
-// TestBlameOfOneThatPartedFirst, though its process ended last.
-func TestBlameOfOneThatPartedFirst(t *testing.T) {
+// The rank that leaves first is named, although its process ends last.
+func TestBlame_FirstLeavingRankEndsLast_IsNamed(t *testing.T) {
 	j, notes, _ := acting(t, "parts")
 	j.N = 2
 	res := run(t, j)

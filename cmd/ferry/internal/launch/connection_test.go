@@ -136,7 +136,7 @@ func acting(t *testing.T, act string) (j Job, notes *[]string, input *os.File) {
 	return j, notes, w
 }
 
-func TestRankWithoutAConnectionEndsTheJob(t *testing.T) {
+func TestConnection_RankLosesIt_JobEnds(t *testing.T) {
 	j, notes, _ := acting(t, "cut")
 	j.LossGrace = 10 * time.Millisecond
 	res := run(t, j)
@@ -145,7 +145,7 @@ func TestRankWithoutAConnectionEndsTheJob(t *testing.T) {
 	}
 }
 
-func TestRankWithoutAConnectionMayGoOnIfTheUserSaysSo(t *testing.T) {
+func TestConnection_RankLosesItWithContinue_JobContinues(t *testing.T) {
 	j, notes, input := acting(t, "cut")
 	j.LossGrace, j.Continue = time.Nanosecond, true
 	note := j.Note
@@ -178,7 +178,7 @@ func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
 	}
 }
 
-func TestOutsidersAreNoted(t *testing.T) {
+func TestConnection_ProcessOutsideOfJob_IsNoted(t *testing.T) {
 	j, notes, _ := acting(t, "outsider")
 	if res := run(t, j); res.Status != 0 || len(*notes) != 1 || !strings.Contains((*notes)[0], "wrong token") || stdoutOf(j) != "" {
 		t.Errorf("status %d, notes %q, output %q", res.Status, *notes, stdoutOf(j))

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRanksAreNotTheRanksOfTheLaunchersOwnLauncher: `mpiexec -n 1 ferry run -n 4 ...`.
-func TestRanksAreNotTheRanksOfTheLaunchersOwnLauncher(t *testing.T) {
+// The command is `mpiexec -n 1 ferry run -n 4 ...`.
+func TestEnviron_LauncherIsARank_RanksHaveTheirOwnIdentity(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

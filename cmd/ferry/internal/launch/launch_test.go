@@ -90,7 +90,7 @@ func run(t *testing.T, j Job) Result {
 
 func stdoutOf(j Job) string { return j.Stdout.(*buffer).String() }
 
-func TestStatusIsThatOfTheFirstFailure(t *testing.T) {
+func TestStatus_SeveralFailures_IsThatOfTheFirst(t *testing.T) {
 	for script, want := range map[string]int{
 		"exit 0": 0,
 		`test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 7; exit 0`:         7,
@@ -113,14 +113,14 @@ func TestStatusIsThatOfTheFirstFailure(t *testing.T) {
 	}
 }
 
-func TestRanksThatIgnoreTermAreKilled(t *testing.T) {
+func TestRun_RankIgnoresSIGTERM_IsKilled(t *testing.T) {
 	j := shell(t, 2, `trap "" TERM; test $FERRY_BOOTSTRAP_LOCAL_RANK = 0 && exit 5; while :; do sleep 1; done`)
 	if res := run(t, j); res.Status != 5 || len(res.Failures) != 2 || res.Failures[1].Status != 137 {
 		t.Errorf("result %+v, want status 5 and rank 1 killed", res)
 	}
 }
 
-func TestContinueLeavesTheOthersAlone(t *testing.T) {
+func TestContinue_RankFails_OthersContinue(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestContinueLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-func TestTimeoutIs124(t *testing.T) {
+func TestTimeout_StatusIs124(t *testing.T) {
 	j := shell(t, 2, "exec sleep 100")
 	j.Timeout = 10 * time.Millisecond
 	if res := run(t, j); res.Status != StatusTimeout {
@@ -145,7 +145,7 @@ func TestTimeoutIs124(t *testing.T) {
 	}
 }
 
-func TestGrandchildrenGoWithTheirRank(t *testing.T) {
+func TestRun_Grandchildren_EndWithTheirRank(t *testing.T) {
 	j := shell(t, 2, "sleep 1000 & echo $!")
 	run(t, j)
 	pids := strings.Fields(stdoutOf(j))
@@ -170,7 +170,7 @@ func TestGrandchildrenGoWithTheirRank(t *testing.T) {
 	}
 }
 
-func TestTaggedLinesNeverMix(t *testing.T) {
+func TestOutput_TaggedLines_NeverMix(t *testing.T) {
 	// Each line is written in two pieces, so that lines of ranks would mix if
 	// pieces were passed on.
 	j := shell(t, 4, `i=0; while [ $i -lt 100 ]; do printf "aaaa"; printf "bbbb %s\n" $FERRY_BOOTSTRAP_LOCAL_RANK; i=$((i+1)); done; printf "no end"`)
@@ -190,7 +190,7 @@ func TestTaggedLinesNeverMix(t *testing.T) {
 	}
 }
 
-func TestEndlessLineDoesNotGrowTheLauncher(t *testing.T) {
+func TestOutput_EndlessLine_MemoryIsBounded(t *testing.T) {
 	script := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", 3*MaxLine+1)
 	j := shell(t, 1, script)
 	j.Tag = true
@@ -249,8 +249,8 @@ func TestOutput_BinaryData_IsUnchanged(t *testing.T) {
 	}
 }
 
-// TestOutputDirHasOneFilePerRank, with both streams.
-func TestOutputDirHasOneFilePerRank(t *testing.T) {
+// Each file has both streams.
+func TestOutputDir_HasOneFilePerRank(t *testing.T) {
 	j := shell(t, 11, `echo out $FERRY_BOOTSTRAP_LOCAL_RANK; echo err $FERRY_BOOTSTRAP_LOCAL_RANK >&2`)
 	j.OutputDir = filepath.Join(t.TempDir(), "new", "dir")
 	run(t, j)
@@ -268,7 +268,7 @@ func TestOutputDirHasOneFilePerRank(t *testing.T) {
 	}
 }
 
-func TestSignalsReachEveryRank(t *testing.T) {
+func TestSignals_ReachEveryRank(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGINT} {
 		j := shell(t, 3, "")
 		j.Program, j.Args = os.Args[0], nil
@@ -314,7 +314,7 @@ func TestRun_InterruptDuringStart_Ends(t *testing.T) {
 	}
 }
 
-func TestSecondInterruptKills(t *testing.T) {
+func TestSignals_SecondInterrupt_Kills(t *testing.T) {
 	for _, twice := range [][2]syscall.Signal{{syscall.SIGINT, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGTERM}, {syscall.SIGINT, syscall.SIGTERM}} {
 		j := shell(t, 2, `trap "" INT TERM; echo ready; while :; do sleep 0.02; done`)
 		out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
@@ -328,7 +328,7 @@ func TestSecondInterruptKills(t *testing.T) {
 	}
 }
 
-func TestCancelledContextLeavesNothing(t *testing.T) {
+func TestRun_CanceledContext_LeavesNoProcess(t *testing.T) {
 	j := shell(t, 2, `echo ready; exec sleep 100`)
 	out := &counter{want: 2, word: "ready", reached: make(chan struct{})}
 	j.Stdout = out
@@ -340,7 +340,7 @@ func TestCancelledContextLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyRankZeroReadsInput(t *testing.T) {
+func TestInput_RankZeroOnly_ReadsIt(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestOnlyRankZeroReadsInput(t *testing.T) {
 	}
 }
 
-func TestBindGivesEachRankOneCore(t *testing.T) {
+func TestBind_EachRank_HasOneCore(t *testing.T) {
 	n := cpu.Available() + 1
 	j := shell(t, n, `grep Cpus_allowed_list /proc/self/status`)
 	j.Bind = true
@@ -428,7 +428,7 @@ func TestRun_TimerSlackOfRanks(t *testing.T) {
 	}
 }
 
-func TestBrokenOutputEndsTheJob(t *testing.T) {
+func TestOutput_WriteFails_EndsJob(t *testing.T) {
 	j := shell(t, 2, `while :; do echo x; sleep 0.01; done`)
 	j.Stdout = failingWriter{}
 	if res := run(t, j); res.Status == 0 {
@@ -440,7 +440,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-func TestProgramIsCheckedBeforeAnythingStarts(t *testing.T) {
+func TestRun_InvalidProgram_StartsNoRank(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
@@ -467,7 +467,7 @@ func TestProgramIsCheckedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-func TestWorkingDirectoryAndEnvironment(t *testing.T) {
+func TestRun_WorkingDirectoryAndEnvironment_ReachRanks(t *testing.T) {
 	dir := t.TempDir()
 	j := shell(t, 1, `pwd; echo $GREETING`)
 	j.Dir = dir
@@ -478,7 +478,7 @@ func TestWorkingDirectoryAndEnvironment(t *testing.T) {
 	}
 }
 
-func TestRanksHaveTheFiles(t *testing.T) {
+func TestRun_Files_AreOpenInRanks(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -494,7 +494,7 @@ func TestRanksHaveTheFiles(t *testing.T) {
 	}
 }
 
-func TestStaleDirectoriesOfKilledLaunchersGo(t *testing.T) {
+func TestClaim_DirectoriesOfKilledLaunchers_AreRemoved(t *testing.T) {
 	base := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", base)
 	make := func(name string, age time.Duration) string {

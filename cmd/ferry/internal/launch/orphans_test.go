@@ -96,7 +96,7 @@ func TestSweep_EndedOrphans_AreReapedDuringJob(t *testing.T) {
 	}
 }
 
-func TestChildrenAreFoundWithoutTheKernelsList(t *testing.T) {
+func TestChildren_WithoutKernelList_AreFound(t *testing.T) {
 	for !childless() { // Other tests may have left children.
 		reap(nil)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 )
 
-func TestTraceIsInTheOrderOfTime(t *testing.T) {
+func TestTrace_IsInOrderOfTime(t *testing.T) {
 	before := cpu.Monotonic()
 	j := shell(t, 3, "exit 0")
 	res, err := j.Run(t.Context())

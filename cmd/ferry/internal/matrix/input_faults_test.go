@@ -33,9 +33,9 @@ func TestMatrix_NamedStackWithoutLibrary_Fails(t *testing.T) {
 	expect(t, r, stack, report.OpenCase, report.Fail, "it was asked for by name, and is unavailable: ")
 }
 
-// TestStackThatWasNamedAndIsNotThereIsAFailure, by --components or by --require; one that
-// a pattern found is not, nor is one that is refused for a defect.
-func TestStackThatWasNamedAndIsNotThereIsAFailure(t *testing.T) {
+// --components and --require name stacks. A stack that matches a pattern, and one that is refused for a defect,
+// are not failures.
+func TestMatrix_NamedStackIsMissing_Fails(t *testing.T) {
 	needLibfabric(t)
 	t.Parallel()
 	const cxi, shm = "cm+ofi cxi", "ob1+shm"
@@ -107,8 +107,7 @@ func TestMatrix_Interrupt_WritesPartialReportAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnwritableOutputIsSaidBeforeTheRun, whichever of them it is.
-func TestUnwritableOutputIsSaidBeforeTheRun(t *testing.T) {
+func TestReport_UnwritableFile_FailsBeforeRun(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json", "--junit", "--html"} {
 		path := filepath.Join(t.TempDir(), "none", "report")

@@ -43,8 +43,7 @@ func (c *command) killRank(rank int) {
 	c.signalRank(rank, syscall.SIGKILL)
 }
 
-// TestJobOverSharedMemory has as many ranks as a pair, and more.
-func TestJobOverSharedMemory(t *testing.T) {
+func TestJob_SharedMemory_Passes(t *testing.T) {
 	t.Parallel()
 	for _, ranks := range []string{"2", "4"} {
 		r := job(t, ranks, "--components", "ob1+shm,ob1+self", "--timeout", "60s").wait(0)
@@ -59,8 +58,8 @@ func TestJobOverSharedMemory(t *testing.T) {
 	}
 }
 
-// TestJobOverTheNetwork goes from one stack to the next.
-func TestJobOverTheNetwork(t *testing.T) {
+// One job runs all stacks in turn.
+func TestJob_Network_Passes(t *testing.T) {
 	needs.Time(t)
 	t.Parallel()
 	needLibfabric(t)
@@ -197,8 +196,8 @@ func TestJob_DifferentFlags_RunNoCase(t *testing.T) {
 	}
 }
 
-// TestJobNeedsALauncher, and takes its ranks as they are.
-func TestJobNeedsALauncher(t *testing.T) {
+// Flags about ranks and --list are refused with a launcher.
+func TestJob_WithoutLauncher_IsRefused(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--job")
 	c.wait(2)

@@ -13,9 +13,8 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 )
 
-// TestReaderWhoLeavesCostsNoReport: `ferry matrix | head` ends the run neither before
-// its time, nor with another status.
-func TestReaderWhoLeavesCostsNoReport(t *testing.T) {
+// `ferry matrix | head` ends neither early nor with another status.
+func TestMatrix_ReaderLeaves_ReportIsWritten(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil, "matrix", "--components", "ob1+shm", "--cases", "^conform/2/group", "--json", "$JSON")
 	c.until("1 stack")
@@ -107,8 +106,8 @@ func TestReport_SymbolicLink_IsFollowed(t *testing.T) {
 	}
 }
 
-// TestTwoReportsDontGoToOnePlace, however it is written.
-func TestTwoReportsDontGoToOnePlace(t *testing.T) {
+// The file may be named in different ways.
+func TestReport_TwoToOneFile_IsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Symlink("a", filepath.Join(dir, "link")); err != nil {
@@ -128,8 +127,8 @@ func TestTwoReportsDontGoToOnePlace(t *testing.T) {
 	start(t, nil, "matrix", "--components", "ob1+self", "--cases", "^open$", "--json", "/dev/null", "--html", dir+"/b").wait(0)
 }
 
-// TestEveryReportCanBeStandardOutput, and people read elsewhere then.
-func TestEveryReportCanBeStandardOutput(t *testing.T) {
+// The text is then on standard error.
+func TestReport_EachFormat_CanBeStandardOutput(t *testing.T) {
 	t.Parallel()
 	for flag, begins := range map[string]string{"--json": "{", "--junit": "<?xml", "--html": "<!DOCTYPE"} {
 		c := start(t, nil, "matrix", "--components", "ob1+self", "--cases", "^open$", flag, "-")

@@ -22,7 +22,7 @@ func overProfiles(t *testing.T, environment []string, args ...string) *command {
 
 func stacksOf(profiles []string) string { return "cm+ofi " + strings.Join(profiles, ",cm+ofi ") }
 
-func TestEveryProfileConforms(t *testing.T) {
+func TestProfiles_All_Conform(t *testing.T) {
 	t.Parallel()
 	r := overProfiles(t, testprov.Environment(strings.Join(testprov.Profiles, ",")), "--components", stacksOf(testprov.Profiles), "--cases", "^conform/", "--timeout", "1m").wait(0)
 	for _, name := range testprov.Profiles {

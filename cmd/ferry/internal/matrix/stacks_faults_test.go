@@ -32,7 +32,7 @@ func find(t *testing.T, sound, cases string, faults []fault) {
 	passes(t, r, sound, 2)
 }
 
-func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
+func TestMatrix_FaultsBelowOb1_AreFoundAndNamed(t *testing.T) {
 	needs.Time(t)
 	t.Parallel()
 	const frames, message = "btltest/FramesOfEverySizeArriveWholeAndInOrder", "conform/2/message/every size arrives whole"
@@ -48,7 +48,7 @@ func TestEveryFaultBelowOb1IsFoundAndNamed(t *testing.T) {
 	})
 }
 
-func TestEveryFaultBelowCmIsFoundAndNamed(t *testing.T) {
+func TestMatrix_FaultsBelowCm_AreFoundAndNamed(t *testing.T) {
 	needs.Time(t)
 	t.Parallel()
 	needLibfabric(t)
