@@ -128,8 +128,7 @@ func worked(c procfs.CPUStat) time.Duration {
 }
 
 // others returns the number of processors that worked for other processes during a job, which used the time own itself.
-// The kernel's resolution of 10 ms makes it coarse
-// for a job of some milliseconds; use medians.
+// The kernel's resolution of 10 ms makes it coarse for a job of some milliseconds; use medians.
 func others(all, own, whole time.Duration) float64 {
 	return max(0, float64(all-own)/float64(max(whole, 1)))
 }

@@ -156,8 +156,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 // install copies a program, like its installation. The output of go build's linker is in small pieces of the page
-// cache; a job of 2 ranks with a copy takes
-// 9 % less processor time.
+// cache; a job of 2 ranks with a copy takes 9 % less processor time.
 func install(program, path, target string) (string, error) {
 	b, err := os.ReadFile(program)
 	if err != nil {

@@ -119,8 +119,7 @@ func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all
 }
 
 // settle computes the points from the near samples, by all raw hops so far, with the median of the others beside them.
-// If fewer than half of a size's samples
-// are near, all count.
+// If fewer than half of a size's samples are near, all count.
 func (cv *curve) settle(b bests) {
 	cv.Points = nil
 	for _, size := range slices.Sorted(maps.Keys(cv.samples)) {

@@ -356,10 +356,10 @@ func (r *rank) latencyAmongOthers(ctx context.Context) error {
 	return r.amongOthers(ctx, 1, 2, r.o.connected)
 }
 
-// amongOthers is latency's loop between ranks 0 and 1, where rank 0 receives from a
-// source. The first --connected of the other ranks send a message to the players before. All others
-// up to the last one are blocked in a receive until
-// the end. There is no barrier, because it would connect more ranks.
+// amongOthers is latency's loop between ranks 0 and 1, where rank 0 receives from a source. The
+// first --connected of the other ranks have sent a message to the players before. All others up to the
+// last one are blocked in a receive until the end. There is no barrier, because it would connect
+// more ranks.
 func (r *rank) amongOthers(ctx context.Context, source, players, last int) error {
 	const hello, bye = 2, 3
 	c := r.comm

@@ -15,11 +15,9 @@ import (
 )
 
 // Row is one measurement. Times are in us, of init, startup, hello and recover in ms, of hop and match in
-// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in
-// KiB, and the use of a processor in %. A benchmark with several figures appends their names
-// to its own, as in memory/private. The
-// percentiles are those of the figure itself, with Min <= P50 <= P99 also where less
-// is worse.
+// ns, bandwidth in 10^6 bytes per second (MB/s), rates in messages/s, memory in KiB, and the use of a
+// processor in %. A benchmark with several figures appends their names to its own, as in memory/private.
+// The percentiles are those of the figure itself, with Min <= P50 <= P99 also where less is worse.
 type Row struct {
 	Bench string `json:"bench"`
 	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue; of grow and shrink the number of processes that come or go

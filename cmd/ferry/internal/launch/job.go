@@ -137,9 +137,8 @@ type Job struct {
 	ProcessTimeout time.Duration
 
 	// Sweep kills all remaining descendants of ranks at the end, in any session or process group. This
-	// process permanently becomes the parent of orphans. Its earlier children are excluded.
-	// Without Sweep, only the ranks' process
-	// groups end with them.
+	// process permanently becomes the parent of orphans. Its earlier children are excluded. Without
+	// Sweep, only the ranks' process groups end with them.
 	Sweep bool
 
 	// Control lets commands of the user see the job and change it (package control).
@@ -368,8 +367,7 @@ type Trace struct {
 }
 
 // RankTrace has the times of one rank, as seen by the launcher. The start time in /proc/self/stat has a resolution of
-// 10 ms, more than all traced steps
-// together.
+// 10 ms, more than all traced steps together.
 type RankTrace struct {
 	Rank    int
 	Fork    time.Duration // its process was asked for

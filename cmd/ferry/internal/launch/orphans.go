@@ -15,9 +15,9 @@ import (
 )
 
 // Orphans are descendants of ranks in other process groups and sessions, after the end of their parents.
-// The kernel makes this process their parent
-// (PR_SET_CHILD_SUBREAPER). Orphans may run while the job runs. They are reaped when
-// they end, so that a long job does not fill the process table, and killed at its end.
+// The kernel makes this process their parent (PR_SET_CHILD_SUBREAPER). Orphans may run while the job
+// runs. They are reaped when they end, so that a long job does not fill the process table, and killed at
+// its end.
 
 // reapDelay is the delay between the end of a child and the search for zombies, so that one search
 // serves many orphans and ranks.
