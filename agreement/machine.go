@@ -32,27 +32,36 @@ type Machine struct {
 	self     int
 	members  []memberState
 	outgoing []Envelope
-	isClosed bool // This member has closed the communicator.
+	// This member has closed the communicator.
+	isClosed bool
 
 	// The current instance. All earlier ones are decided.
-	instance   uint64
-	call       *Call // nil until this member has called.
-	isExcluded bool  // This member's context has ended in Shrink.
-	ballot     int   // The highest ballot of a contribution of this member, or of an Ask.
+	instance uint64
+	// nil until this member has called.
+	call *Call
+	// This member's context has ended in Shrink.
+	isExcluded bool
+	// The highest ballot of a contribution of this member, or of an Ask.
+	ballot     int
 	held       *Outcome
 	heldBallot int
-	outcome    *Outcome // The outcome of the previous instance, until Result returns it.
+	// The outcome of the previous instance, until Result returns it.
+	outcome *Outcome
 
-	early   map[int]Message  // By sender, the latest message of the next instance.
-	probers map[int]struct{} // Senders of probes since the current instance began.
+	// By sender, the latest message of the next instance.
+	early map[int]Message
+	// Senders of probes since the current instance began.
+	probers map[int]struct{}
 
 	coordinated
 }
 
 // coordinated is the state of a coordinator.
 type coordinated struct {
-	received   []*Message // Contributions by rank, nil if missing.
-	acked      []bool     // Acknowledgments of the proposal by rank.
+	// Contributions by rank, nil if missing.
+	received []*Message
+	// Acknowledgments of the proposal by rank.
+	acked      []bool
 	isAsking   bool
 	isProposed bool
 }

@@ -35,12 +35,17 @@ func (o Operation) String() string {
 type Call struct {
 	Operation Operation
 	Flags     uint64
-	Failed    []int // Ranks known to have failed, ascending.
-	Acked     []int // Acknowledged ranks among Failed, ascending.
-	WireUp    bool  // Shrink: a path to a survivor is broken.
-	Excluded  bool  // Shrink: the context of the caller has ended. See Machine.Exclude.
+	// Ranks known to have failed, ascending.
+	Failed []int
+	// Acknowledged ranks among Failed, ascending.
+	Acked []int
+	// Shrink: a path to a survivor is broken.
+	WireUp bool
+	// Shrink: the context of the caller has ended. See Machine.Exclude.
+	Excluded bool
 
-	ID cid.Extended // Shrink: the id of the new communicator if this member proposes.
+	// Shrink: the id of the new communicator if this member proposes.
+	ID cid.Extended
 }
 
 // Outcome is the result of an instance, the same in all members. Its slices are not to be
@@ -48,12 +53,17 @@ type Call struct {
 type Outcome struct {
 	_         struct{} `cbor:",toarray"`
 	Operation Operation
-	Flags     uint64       // The AND of the flags of the contributing members.
-	Failed    Ranks        // Failed ranks.
-	Acked     Ranks        // Ranks that all contributing members had acknowledged.
-	Excluded  Ranks        // Other ranks that did not contribute.
-	WireUp    bool         // A member has a broken path to a survivor.
-	ID        cid.Extended // Shrink: the id of the new communicator.
+	// The AND of the flags of the contributing members.
+	Flags  uint64
+	Failed Ranks // Failed ranks.
+	// Ranks that all contributing members had acknowledged.
+	Acked Ranks
+	// Other ranks that did not contribute.
+	Excluded Ranks
+	// A member has a broken path to a survivor.
+	WireUp bool
+	// Shrink: the id of the new communicator.
+	ID cid.Extended
 	// Mixed holds one rank that called Agree and one that called Shrink, if members called
 	// both. The instance has no other result then.
 	Mixed []int
@@ -90,19 +100,22 @@ type Contribution struct {
 	Failed    Ranks
 	Acked     Ranks
 	WireUp    bool
-	Excluded  bool // The member's context has ended.
+	// The member's context has ended.
+	Excluded bool
 }
 
 // Message is a message between two members of a communicator. Its contents are not to be
 // changed.
 type Message struct {
-	_            struct{} `cbor:",toarray"`
-	Kind         Kind
-	Instance     uint64
-	Ballot       int           // The coordinator's rank plus one; 0 in Decided and Closed.
+	_        struct{} `cbor:",toarray"`
+	Kind     Kind
+	Instance uint64
+	// The coordinator's rank plus one; 0 in Decided and Closed.
+	Ballot       int
 	Contribution *Contribution // Contribute.
 	Outcome      *Outcome      // Propose; Contribute.
-	HeldBallot   int           // Contribute: the ballot of Outcome; 0 is the common case.
+	// Contribute: the ballot of Outcome; 0 is the common case.
+	HeldBallot int
 }
 
 // Encode returns the encoding of m.

@@ -69,9 +69,11 @@ type Watcher interface {
 // Assembly is one process of a job. Its methods may be called concurrently.
 type Assembly struct {
 	*Stack
-	streamOf        // Zero in the assembly of a process.
-	options         Options
-	log             *sink // nil if the program has its own logger.
+	// Zero in the assembly of a process.
+	streamOf
+	options Options
+	// nil if the program has its own logger.
+	log             *sink
 	bootstrapParams core.Bootstrap
 	reports         []string
 	isExplaining    bool // Parameter explain.
@@ -84,29 +86,34 @@ type Assembly struct {
 
 	closeOnce sync.Once
 	readers   sync.RWMutex // See WhileOpen.
-	isFreed   bool         // Whether the transports are closed or closing. Guarded by readers.
-	closeErr  error
-	learnMu   sync.Mutex // Held while PMLs learn a card. Locked before mu.
-	cardMu    sync.Mutex
+	// Whether the transports are closed or closing. Guarded by readers.
+	isFreed  bool
+	closeErr error
+	// Held while PMLs learn a card. Locked before mu.
+	learnMu sync.Mutex
+	cardMu  sync.Mutex
 
-	mu            sync.Mutex
-	peers         peerRecords
-	nodeProcs     nodeProcs
-	savedRoutes   map[framework.Incarnation]Pair // Routes of members when their communicator was created.
-	tables        map[int]recordedTable          // By number of members.
+	mu        sync.Mutex
+	peers     peerRecords
+	nodeProcs nodeProcs
+	// Routes of members when their communicator was created.
+	savedRoutes   map[framework.Incarnation]Pair
+	tables        map[int]recordedTable // By number of members.
 	failed        failureList
 	left          map[framework.Incarnation]struct{} // See Left.
 	streams       streams
 	refusedComms  []cid.Span // See HasRefused.
 	droppedRoutes routeHistory
 	omissions     map[string]omission // By coll component.
-	isolation     error               // Reason of the isolation of this process, or nil.
+	// Reason of the isolation of this process, or nil.
+	isolation error
 
 	wireUps wireUps
 
 	constructs struct {
-		last    uint64
-		waiting map[uint64]string                  // Descriptions of those in progress.
+		last uint64
+		// Descriptions of those in progress.
+		waiting map[uint64]string
 		cancel  map[uint64]context.CancelCauseFunc // Of those with other processes.
 	}
 
@@ -114,11 +121,12 @@ type Assembly struct {
 		sync.Mutex
 		isClosing bool
 		// isIsolated reports that the isolation of this process is in the queue, or was delivered.
-		isIsolated   bool
-		stop         chan struct{} // Closed when isClosing is set.
-		lost         error         // Reason why no notes are sent after the loss of the launcher.
-		queue        []peerEvent   // Pending, in order.
-		queuedNotes  int           // Number of notes in the queue.
+		isIsolated bool
+		stop       chan struct{} // Closed when isClosing is set.
+		// Reason why no notes are sent after the loss of the launcher.
+		lost         error
+		queue        []peerEvent // Pending, in order.
+		queuedNotes  int         // Number of notes in the queue.
 		isDelivering bool
 		isDumping    bool
 		running      sync.WaitGroup

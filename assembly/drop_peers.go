@@ -47,8 +47,9 @@ type wireUps struct {
 
 // pendingDrop is a process to drop.
 type pendingDrop struct {
-	last  uint64 // The last wire-up at its end.
-	isDue bool   // An attempt is due. False between a refusal and Droppable.
+	last uint64 // The last wire-up at its end.
+	// An attempt is due. False between a refusal and Droppable.
+	isDue bool
 }
 
 // HoldPeers keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has

@@ -102,12 +102,14 @@ type peerEvent struct {
 	peer        framework.Incarnation
 	failure     string
 	exchangeEnd error
-	epoch       uint32 // Of the connection with peer when exchangeEnd was set.
-	broken      *bootstrap.Event
+	// Of the connection with peer when exchangeEnd was set.
+	epoch  uint32
+	broken *bootstrap.Event
 	// revoked is an event of another process, or a revocation by this one.
-	revoked  *bootstrap.Event
-	note     *bootstrap.Event // For the Watcher alone.
-	hasDrops bool             // Processes may be due to be dropped.
+	revoked *bootstrap.Event
+	note    *bootstrap.Event // For the Watcher alone.
+	// Processes may be due to be dropped.
+	hasDrops bool
 }
 
 // enqueueEvent enqueues an event, and starts the goroutine that delivers the queue. upcalls is locked.

@@ -70,7 +70,8 @@ type ComponentVerdict struct {
 // Need is a requirement of a component with the components that satisfy it.
 type Need struct {
 	Component string `json:"component"` // For example "pml cm".
-	Requires  string `json:"requires"`  // For example "mtl" or "pml for the node".
+	// For example "mtl" or "pml for the node".
+	Requires string `json:"requires"`
 	// For is the purpose in a few words.
 	For string `json:"for"`
 	// Parameter is the one that requests it, if any.

@@ -36,8 +36,9 @@ func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	type node struct {
-		id    string
-		alone int // Rank plus one if the node is unknown.
+		id string
+		// Rank plus one if the node is unknown.
+		alone int
 	}
 	nodes := coll.MakePlacement(func(yield func(node) bool) {
 		for rank := range members.Len() {

@@ -11,14 +11,18 @@ import (
 // on the node until an incarnation of theirs ends, and others once their cards have come. The
 // engine has their number (progress.Engine.SetNodeProcs). Guarded by Assembly.mu.
 type nodeProcs struct {
-	engine  *progress.Engine
-	streams []*progress.Engine          // Of the streams of this process. They follow the number, too.
-	locals  []uint32                    // bootstrap.Identity.MachineRanks
-	isAll   bool                        // Processes of all nodes share this machine (bootstrap.Identity.IsDivided).
-	nonces  map[framework.ProcID]uint64 // Nonces of the present incarnations; 0 until the card has come.
+	engine *progress.Engine
+	// Of the streams of this process. They follow the number, too.
+	streams []*progress.Engine
+	locals  []uint32 // bootstrap.Identity.MachineRanks
+	// Processes of all nodes share this machine (bootstrap.Identity.IsDivided).
+	isAll bool
+	// Nonces of the present incarnations; 0 until the card has come.
+	nonces map[framework.ProcID]uint64
 
-	wireUps int                                // Wire-ups in progress.
-	ended   map[framework.Incarnation]struct{} // Incarnations that have ended during these.
+	wireUps int // Wire-ups in progress.
+	// Incarnations that have ended during these.
+	ended map[framework.Incarnation]struct{}
 }
 
 func newNodeProcs(env *progress.Env) nodeProcs {

@@ -10,10 +10,11 @@ import (
 // peerRecords has the records of incarnations with a card, one of each process. Lookups take constant time. A process
 // without a record is in the tables, or unknown.
 type peerRecords struct {
-	byID     map[framework.ProcID]record
-	byNonce  map[uint64]framework.ProcID
-	epochs   map[framework.ProcID]epochState // Those that are not zero.
-	nodes    map[string]string               // Node ids of records, each once.
+	byID    map[framework.ProcID]record
+	byNonce map[uint64]framework.ProcID
+	epochs  map[framework.ProcID]epochState // Those that are not zero.
+	// Node ids of records, each once.
+	nodes    map[string]string
 	tables   nodeTables
 	scratch  []byte // Room for a card.
 	lastNode string // Of node.
@@ -31,12 +32,16 @@ type peerState struct {
 
 // record is the part of a peerState that is stored for each incarnation.
 type record struct {
-	nonce    uint64
-	card     []byte // Encoded. Empty if none has come, or if table has it.
-	node     string // Node id in the card; equal ids share memory.
-	edition  uint32
-	hasEnded bool // PMLs were notified of the end of all exchanges with it.
-	isTaken  bool // PMLs have a card of the process, or have asked for one.
+	nonce uint64
+	// Encoded. Empty if none has come, or if table has it.
+	card []byte
+	// Node id in the card; equal ids share memory.
+	node    string
+	edition uint32
+	// PMLs were notified of the end of all exchanges with it.
+	hasEnded bool
+	// PMLs have a card of the process, or have asked for one.
+	isTaken bool
 
 	table *nodeTable // Has the card, at rank, or nil.
 	rank  int32

@@ -38,11 +38,14 @@ type Stack struct {
 	lateRoutes    bool
 	fabric        bool // That of mtl.Env.
 
-	pmls           []PML       // By preference.
-	node           PML         // PML for the processes of the node. Module is nil if there is none.
-	transports     []transport // BTLs and MTLs, in the order in which they were opened.
-	transportNames []string    // Components of transports, such as "btl.shm".
-	needs          []Need      // Requirements of pmls and node.
+	pmls []PML // By preference.
+	// PML for the processes of the node. Module is nil if there is none.
+	node PML
+	// BTLs and MTLs, in the order in which they were opened.
+	transports []transport
+	// Components of transports, such as "btl.shm".
+	transportNames []string
+	needs          []Need // Requirements of pmls and node.
 }
 
 // transport is an open BTL or MTL.

@@ -21,14 +21,18 @@ import (
 
 // streamOf is the part of an Assembly that only streams have.
 type streamOf struct {
-	process *Assembly // nil in the assembly of a process.
-	number  int       // The smallest one that no other open stream of the process has. 0: the assembly is that of a process.
-	isOpen  bool      // Guarded by the mutex of the process.
+	// nil in the assembly of a process.
+	process *Assembly
+	// The smallest one that no other open stream of the process has. 0: the assembly is that of a process.
+	number int
+	// Guarded by the mutex of the process.
+	isOpen bool
 }
 
 // streams are the streams of this process, and those of others that the PMLs have as peers. Guarded by Assembly.mu.
 type streams struct {
-	open []*Assembly // Of this process, in the order of NewStream. They include those being opened or closed, for their numbers.
+	// Of this process, in the order of NewStream. They include those being opened or closed, for their numbers.
+	open []*Assembly
 	// peers are the streams of others. There is one for each number of a process.
 	peers map[framework.ProcID]streamPeer
 	// ended are the routes of streams of this process that have ended, for a report. There is one for each name of both ends.

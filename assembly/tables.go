@@ -14,7 +14,8 @@ import (
 // nodeTable is the members of a communicator that was created in levels. Its memory, which the processes of the node share, has the nonces
 // and the cards. It is freed after the last reference, so that all communicators with members from it keep it. It implements pml.Members.
 type nodeTable struct {
-	table    *wireup.Table // Outside of the garbage-collected heap. Each reader keeps the nodeTable alive until it has read.
+	// Outside of the garbage-collected heap. Each reader keeps the nodeTable alive until it has read.
+	table    *wireup.Table
 	world    uint32
 	group    framework.Procs
 	lookup   func(framework.Proc) int
@@ -82,8 +83,9 @@ const mostSince = 64 << 20
 
 // nodeTables are the tables in use.
 type nodeTables struct {
-	list  []weak.Pointer[nodeTable] // The newest one last.
-	since int                       // Bytes of shared tables since the garbage collector was due.
+	list []weak.Pointer[nodeTable] // The newest one last.
+	// Bytes of shared tables since the garbage collector was due.
+	since int
 }
 
 // add adds a table, and removes those that are no longer in use. It reports whether the garbage collector is due.

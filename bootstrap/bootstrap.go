@@ -212,7 +212,8 @@ type Directory interface {
 type PsetInfo struct {
 	Name    string
 	Members framework.Procs
-	Dynamic bool // Created after the start of the job.
+	// Created after the start of the job.
+	Dynamic bool
 }
 
 // A PsetSource has the launcher's process sets. WORLD, SELF, SHARED and ROOTS are not among them,

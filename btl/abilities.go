@@ -136,9 +136,11 @@ type Describer interface {
 
 // Description describes the path to one peer.
 type Description struct {
-	Device     string                // Devices of both ends; replaces Caps.Device unless empty.
-	Notes      []string              // Connections and their states.
-	Unused     []framework.Rejection // Unused addresses of both ends, with reasons.
+	// Devices of both ends; replaces Caps.Device unless empty.
+	Device string
+	Notes  []string // Connections and their states.
+	// Unused addresses of both ends, with reasons.
+	Unused     []framework.Rejection
 	Reconnects uint64
 	Resent     uint64 // Retransmitted frames.
 }
@@ -197,7 +199,8 @@ type Sharer interface {
 // Area is shared memory of processes of one node. The contents that peers write are unvalidated.
 // An area stays open until its Close, also after the close of the module.
 type Area struct {
-	Number uint32 // Identifies the area among those of its creator.
+	// Identifies the area among those of its creator.
+	Number uint32
 	Bytes  []byte // Page-aligned.
 	// Hide removes the file and the descriptor of an area that this process created, so that it
 	// cannot be opened again. The last Close frees the memory.

@@ -34,7 +34,8 @@ type Component interface {
 // Env is the environment of a module. The assembly adds the module to the Engine.
 type Env struct {
 	progress.Env
-	Params any // Result of Component.Params, with the values set.
+	// Result of Component.Params, with the values set.
+	Params any
 	Upcall Receiver
 }
 

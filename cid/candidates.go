@@ -13,9 +13,10 @@ import (
 // indices from all other uses until Accept or Release, one of which must follow on every path.
 // Its methods are for one goroutine at a time.
 type Candidates struct {
-	table   *Table
-	policy  Policy
-	entries []Local // Ascending by index, with the generation used last, 0 for none.
+	table  *Table
+	policy Policy
+	// Ascending by index, with the generation used last, 0 for none.
+	entries []Local
 }
 
 // Candidate ids are encoded as version, policy, number of entries (16 bits), and 32 bits for

@@ -19,7 +19,8 @@ type PlacementRun struct {
 	Count uint32 // Number of ranks, at least 1.
 	Node  uint32 // Node of the lowest rank.
 	Width uint32 // At least 1.
-	Known uint32 // Number of nodes that the runs before this one have.
+	// Number of nodes that the runs before this one have.
+	Known uint32
 }
 
 // nodeOf returns the node of the rank at an index of the run.
@@ -67,8 +68,9 @@ func OnOneNode(size int) Placement {
 
 // placementBuilder appends ranks in ascending order.
 type placementBuilder struct {
-	runs   Placement
-	latest PlacementRun // Last ranks, which are not in runs yet.
+	runs Placement
+	// Last ranks, which are not in runs yet.
+	latest PlacementRun
 	// Whether all ranks of latest are on one node, so that its width may still grow.
 	isOpen bool
 }

@@ -3,10 +3,12 @@ package coll
 // A Run tracks the execution of a schedule whose steps complete in any order. It selects the steps
 // to start and records completions, and does not execute them.
 type Run struct {
-	steps           []Step
-	isComplete      []bool
-	nextStep        int // Index of the first step that has not started.
-	firstIncomplete int // All steps before this index are complete.
+	steps      []Step
+	isComplete []bool
+	// Index of the first step that has not started.
+	nextStep int
+	// All steps before this index are complete.
+	firstIncomplete int
 }
 
 // Begin starts over with the steps of s, which must not change until the run is complete.

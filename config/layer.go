@@ -23,13 +23,15 @@ const (
 // layer is the settings of one source. Keys are full names of parameters.
 type layer struct {
 	*koanf.Koanf
-	source     string
-	isStanding bool // The source applies to all jobs.
+	source string
+	// The source applies to all jobs.
+	isStanding bool
 
 	plugins any      // Value of pluginsKey in a file.
 	file    document // Of a file.
 
-	flags []string // Names with a flag as source, see FlagsVariable.
+	// Names with a flag as source, see FlagsVariable.
+	flags []string
 }
 
 func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {

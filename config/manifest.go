@@ -14,24 +14,29 @@ const ManifestVersion = 1
 
 // Manifest is the contents of a components.yaml, the components of a program. A generator derives the code that registers them.
 type Manifest struct {
-	Version    int
-	Standard   bool // Adds the components to ferry's standard components.
+	Version int
+	// Adds the components to ferry's standard components.
+	Standard   bool
 	Components []ManifestComponent
 	NotBuilt   []ManifestNotBuilt `yaml:"not_built"`
 	Plugins    []Plugin
 	Select     map[string]any // Selection lists by framework.
-	Params     map[string]any // Overrides of defaults of parameters.
+	// Overrides of defaults of parameters.
+	Params map[string]any
 
-	Defaults []Setting `yaml:"-"` // Settings of Select and Params, sorted by name.
+	// Settings of Select and Params, sorted by name.
+	Defaults []Setting `yaml:"-"`
 }
 
 // ManifestComponent is a component to compile in.
 type ManifestComponent struct {
-	Kind     framework.Kind
-	Name     string
-	Import   string // Package path. Its function Component returns the component.
+	Kind framework.Kind
+	Name string
+	// Package path. Its function Component returns the component.
+	Import   string
 	Priority *int
-	Node     string // Component of the same kind for the processes of a node. May be empty.
+	// Component of the same kind for the processes of a node. May be empty.
+	Node string
 }
 
 // ManifestNotBuilt is a known component that is not compiled in.

@@ -24,8 +24,10 @@ type Plugin struct {
 	Command  []string
 	SHA256   string `yaml:"sha256"`
 	Priority int
-	Env      []string // Environment of the plugin, as names of variables or NAME=value.
-	Protocol string   // ProtocolGoPlugin, also if empty, or ProtocolFerry.
+	// Environment of the plugin, as names of variables or NAME=value.
+	Env []string
+	// ProtocolGoPlugin, also if empty, or ProtocolFerry.
+	Protocol string
 
 	File string `yaml:"-"` // File with the entry.
 }

@@ -20,11 +20,13 @@ const (
 
 // Info describes a component.
 type Info struct {
-	Kind     Kind
-	Name     string // Lower case letters, digits and '_'. Unique within Kind.
-	Version  string // Of the component.
-	Summary  string // One line for `ferry info`.
-	Priority int    // Among usable components the highest is preferred.
+	Kind Kind
+	// Lower case letters, digits and '_'. Unique within Kind.
+	Name    string
+	Version string // Of the component.
+	Summary string // One line for `ferry info`.
+	// Among usable components the highest is preferred.
+	Priority int
 }
 
 // A Component is one implementation of a framework's contract. Each contract

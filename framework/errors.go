@@ -34,7 +34,8 @@ var (
 
 // ProcFailedError has the failed processes. It matches ErrProcFailed.
 type ProcFailedError struct {
-	Ranks []int // In the communicator of the failed call.
+	// In the communicator of the failed call.
+	Ranks []int
 	// JobRanks are the ranks of these processes in their job, as ferry run and launchers number them. Nil if unknown.
 	JobRanks []int
 	Cause    string
@@ -69,9 +70,10 @@ func (e *ProcFailedError) Is(target error) bool { return target == ErrProcFailed
 // TransportError has the component, the peer and the operation that failed. It matches ErrTransport and the errors that Err wraps.
 type TransportError struct {
 	Component string // For example "btl shm".
-	Peer      string // Empty if the failure concerns no particular peer.
-	Op        string // For example "connect".
-	Err       error
+	// Empty if the failure concerns no particular peer.
+	Peer string
+	Op   string // For example "connect".
+	Err  error
 }
 
 func (e *TransportError) Error() string {
@@ -94,7 +96,8 @@ type MissingError struct {
 	Op      string // "fence" or "group construct".
 	Tag     string
 	Missing []Proc
-	Failed  []Proc // Members that are known to have failed.
+	// Members that are known to have failed.
+	Failed []Proc
 }
 
 func (e *MissingError) Error() string {

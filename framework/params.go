@@ -37,15 +37,17 @@ const (
 
 // ParamSpec describes one parameter. It is plain data that may come from another process. ParamsOf derives it from struct tags.
 type ParamSpec struct {
-	Name    string `json:"name"` // Full name, for example "btl.shm.eager_limit".
+	// Full name, for example "btl.shm.eager_limit".
+	Name    string `json:"name"`
 	Type    string `json:"type"` // One of the Type constants.
 	Default string `json:"default"`
 	// DefaultSource is SourceManifest if components.yaml overrides the component's default, else SourceDefault.
 	DefaultSource string `json:"-"`
-	Unit          string `json:"unit,omitempty"` // For example "bytes". May be empty.
-	Doc           string `json:"doc"`            // One line.
-	Level         string `json:"level"`          // One of the Level constants.
-	Scope         string `json:"scope"`          // One of the Scope constants.
+	// For example "bytes". May be empty.
+	Unit  string `json:"unit,omitempty"`
+	Doc   string `json:"doc"`   // One line.
+	Level string `json:"level"` // One of the Level constants.
+	Scope string `json:"scope"` // One of the Scope constants.
 	// Secret prevents that the value is printed.
 	Secret bool `json:"secret,omitempty"`
 	// Trusted marks a value that names code to run or a file to write. A configuration file that another user can change must not set it.
@@ -72,9 +74,12 @@ func (s *ParamSpec) Redact(text string) string {
 
 // paramTypes describes the values of each type.
 var paramTypes = map[string]struct {
-	want  string                         // Completes "want" in messages, before the choices.
-	parse func(text string) (any, error) // The result's type depends only on the parameter's type.
-	less  func(a, b any) bool            // Compares two results. nil for types without bounds.
+	// Completes "want" in messages, before the choices.
+	want string
+	// The result's type depends only on the parameter's type.
+	parse func(text string) (any, error)
+	// Compares two results. nil for types without bounds.
+	less func(a, b any) bool
 }{
 	TypeBool:     {"true or false", trimmed(parseBool), nil},
 	TypeInt:      {"a whole number", trimmed(func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }), less[int64]},

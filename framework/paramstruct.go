@@ -10,7 +10,8 @@ import (
 // Declared is the parameters of a component without a Go struct for them, for example in another process. Component.Params returns a new one with
 // Specs. The caller sets Texts.
 type Declared struct {
-	Specs []ParamSpec // With the last part of the name only, for example "eager_limit".
+	// With the last part of the name only, for example "eager_limit".
+	Specs []ParamSpec
 
 	// Texts has the checked value of each parameter in Specs, by the same name. Values have the canonical spelling of their type, for
 	// example true, 250ms, 4KiB or a,b.

@@ -44,11 +44,12 @@ var ErrNotMember = errors.New("the peer is not in the communicator: creating it 
 
 // ErrPeerDisconnected is wrapped by errors of operations with a process that has disconnected this one, because it could not exchange messages with it.
 // Both are alive.
-var ErrPeerDisconnected = errors.New("the peer has given this process up")
+var ErrPeerDisconnected = errors.New("the peer has disconnected this process")
 
 // Address is one component's entry in a business card. The bytes are opaque to others.
 type Address struct {
-	Component string // For example "btl.shm", the beginning of the component's parameters.
+	// For example "btl.shm", the beginning of the component's parameters.
+	Component string
 	Blob      []byte
 }
 

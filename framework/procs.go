@@ -62,9 +62,12 @@ type Procs struct {
 
 // procBlock is consecutive processes of a list, of one namespace.
 type procBlock struct {
-	ProcRun          // Without ranks, the processes. With ranks, only its namespace and count are set.
-	ranks   []uint32 // nil if the processes have a pattern.
-	start   int      // Index of the first process in the list.
+	// Without ranks, the processes. With ranks, only its namespace and count are set.
+	ProcRun
+	// nil if the processes have a pattern.
+	ranks []uint32
+	// Index of the first process in the list.
+	start int
 }
 
 // shortestRun is the least number of processes of a block that is a run, unless it is the only block. Shorter runs would need more
@@ -107,7 +110,8 @@ func ProcsOfRanks(namespace string, ranks []uint32) Procs {
 // A ProcsBuilder builds a list. Its zero value is ready for use.
 type ProcsBuilder struct {
 	list Procs
-	run  ProcRun // Last processes, which are not in list yet.
+	// Last processes, which are not in list yet.
+	run ProcRun
 }
 
 // Add appends a process.

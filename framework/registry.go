@@ -17,10 +17,12 @@ import (
 // duplicate names and bad tags, panic, because they are errors of the program that appear at its first start.
 type Registry struct {
 	kinds      []Kind
-	components map[string]entry      // By ComponentName.
-	specs      map[string]*ParamSpec // By full name. Immutable after registration.
-	env        map[string]string     // Full names by environment variable.
-	defaults   map[string]string     // Overrides from the manifest.
+	components map[string]entry // By ComponentName.
+	// By full name. Immutable after registration.
+	specs map[string]*ParamSpec
+	// Full names by environment variable.
+	env        map[string]string
+	defaults   map[string]string // Overrides from the manifest.
 	probeLimit time.Duration
 }
 

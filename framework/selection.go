@@ -12,8 +12,9 @@ import (
 // Choice is a selected component.
 type Choice struct {
 	Component Component
-	Params    any // Filled result of Component.Params, nil if it has no parameters.
-	Verdict   Verdict
+	// Filled result of Component.Params, nil if it has no parameters.
+	Params  any
+	Verdict Verdict
 }
 
 // Selection is the result of selection in one framework.
@@ -25,8 +26,9 @@ type Selection struct {
 	// name.
 	Verdicts []Verdict
 
-	list            *selectionList
-	preferredReason string // Reason why the first of Chosen precedes higher priorities. See PreferNetwork.
+	list *selectionList
+	// Reason why the first of Chosen precedes higher priorities. See PreferNetwork.
+	preferredReason string
 }
 
 // Select chooses among the components of kind. It selects all usable components that the selection parameter allows, which has the name of kind:

@@ -15,9 +15,10 @@ const (
 
 // Setting sets one parameter.
 type Setting struct {
-	Name   string // Full name of the parameter.
-	Value  string
-	Source string // For messages, for example "flag --set" or "environment FERRY_BTL".
+	Name  string // Full name of the parameter.
+	Value string
+	// For messages, for example "flag --set" or "environment FERRY_BTL".
+	Source string
 	// IsStanding reports that a file sets it for all jobs.
 	IsStanding bool
 }
@@ -34,8 +35,9 @@ func (v Value) isSet() bool { return v.Source != SourceDefault && v.Source != So
 // Values holds a value for every parameter of a registry. It is immutable and
 // safe for concurrent use. (*Registry).Defaults makes the first one.
 type Values struct {
-	specs  map[string]*ParamSpec // Shared between Values and immutable.
-	values map[string]Value      // One for each spec.
+	// Shared between Values and immutable.
+	specs  map[string]*ParamSpec
+	values map[string]Value // One for each spec.
 }
 
 // valuesOf returns the defaults of specs. It keeps specs.

@@ -33,8 +33,10 @@ type Verdict struct {
 	Name     string
 	Priority int
 	Status   Status
-	Reason   string // Empty only for StatusUsable and StatusSelected.
-	Hint     string // Remedy for the user. May be empty.
+	// Empty only for StatusUsable and StatusSelected.
+	Reason string
+	// Remedy for the user. May be empty.
+	Hint string
 	// Network names the network hardware on this machine that a usable MTL has found, for example "mlx5_0". It is empty for plain interfaces.
 	// See Registry.PreferNetwork.
 	Network string

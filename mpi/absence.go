@@ -10,8 +10,9 @@ import (
 // absence records the handles of communicators that are closed in this process, or will not be created. Guarded by
 // process.mu.
 type absence struct {
-	closed  map[cid.Extended]closedEndpoints
-	order   []cid.Extended // The keys of closed by age; a ring once it is full.
+	closed map[cid.Extended]closedEndpoints
+	// The keys of closed by age; a ring once it is full.
+	order   []cid.Extended
 	oldest  int
 	refused []refusedSpan
 }

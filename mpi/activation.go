@@ -16,23 +16,30 @@ import (
 // activation is one use of the ranks of a thread communicator, by one Run or by the Starts up to the last Finish. In this process it ends when all
 // local ranks have finished.
 type activation struct {
-	threads     *ThreadComm
-	id          cid.Extended  // Of the communicator of all ranks.
-	failureID   cid.Extended  // Names no communicator. Its Broken event ends the activation.
-	group       memberList    // Of all ranks.
-	threadRanks []threadRank  // The ranks of this process, by endpoint.
+	threads *ThreadComm
+	// Of the communicator of all ranks.
+	id cid.Extended
+	// Names no communicator. Its CommBroken event ends the activation.
+	failureID cid.Extended
+	group     memberList // Of all ranks.
+	// The ranks of this process, by endpoint.
+	threadRanks []threadRank
 	ended       chan struct{} // Closed at the end.
-	isRun       bool          // Its ranks are those of a Run. Set before any is used.
+	// Its ranks are those of a Run. Set before any is used.
+	isRun bool
 
 	started, finished int // Guarded by threads.mu.
 
-	abandoned chan struct{} // Closed when a failure has reached all ranks here.
+	// Closed when a failure has reached all ranks here.
+	abandoned chan struct{}
 
-	mu         sync.Mutex
-	err        error // Why it has failed, for operations of other ranks.
-	cancel     context.CancelCauseFunc
-	result     error // Of Run.
-	panicked   any   // The first panic of an f, or nil.
+	mu sync.Mutex
+	// Why it has failed, for operations of other ranks.
+	err    error
+	cancel context.CancelCauseFunc
+	result error // Of Run.
+	// The first panic of an f, or nil.
+	panicked   any
 	refused    map[cid.Span]error
 	tables     map[cid.Extended]*table
 	constructs map[constructKey]*sharedConstruct
@@ -53,10 +60,11 @@ type threadRank struct {
 	isFinishing bool // Finish has begun.
 	isFinished  bool // It is counted in of.finished.
 
-	mu       sync.Mutex
-	comm     *Comm              // Of all ranks. Set once.
-	comms    map[*Comm]struct{} // All that are open.
-	hasEnded bool               // The rank ends, and gets no further communicators.
+	mu    sync.Mutex
+	comm  *Comm              // Of all ranks. Set once.
+	comms map[*Comm]struct{} // All that are open.
+	// The rank ends, and gets no further communicators.
+	hasEnded bool
 }
 
 // activate begins an activation. t.mu held.

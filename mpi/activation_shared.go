@@ -16,12 +16,15 @@ import (
 // one.
 type table struct {
 	pml.Members
-	group memberList // The same members. It is empty if the activation has them.
-	left  int        // Ranks of this process that have not asked for the table. Guarded by activation.mu.
+	// The same members. It is empty if the activation has them.
+	group memberList
+	// Ranks of this process that have not asked for the table. Guarded by activation.mu.
+	left int
 
 	mu       sync.Mutex
-	division *division  // nil before the first use.
-	shape    *shapeData // nil before the first collective operation.
+	division *division // nil before the first use.
+	// nil before the first collective operation.
+	shape *shapeData
 }
 
 // shareTable returns the table of a new communicator. The first local rank creates it.
@@ -75,11 +78,13 @@ func (t *table) divided(self framework.Incarnation) *division {
 
 // sharedConstruct is a group construct that the ranks here enter together.
 type sharedConstruct struct {
-	rank int           // Rank with the context of the construct.
+	// Rank with the context of the construct.
+	rank int
 	done chan struct{} // Closed at its end.
 	base uint64
 	err  error
-	left int // Ranks of this process that have not asked for it.
+	// Ranks of this process that have not asked for it.
+	left int
 }
 
 // constructKey identifies a construct by its parent communicator and the number of constructs before it. A rank may enter one before another rank has

@@ -17,22 +17,29 @@ import (
 type agreements struct {
 	c       *Comm
 	changed chan struct{} // Wakes the waiting call.
-	flags   [2]uint64     // Flags of this rank, and their AND, in the common case.
+	// Flags of this rank, and their AND, in the common case.
+	flags [2]uint64
 
 	mu        sync.Mutex
 	machine   *agreement.Machine
 	operation agreement.Operation // Of the call in progress, or 0.
-	watched   func(error)         // The end of the call for hooks, or nil.
-	stage     stage
-	err       error // Why the call in progress cannot be decided.
-	isClosed  bool
-	confirmed *agreement.Outcome // See agreementCall. Of the current instance.
-	late      []agreement.Call   // Calls that start after the abandoned one. Their contexts have ended.
+	// The end of the call for hooks, or nil.
+	watched func(error)
+	stage   stage
+	// Why the call in progress cannot be decided.
+	err      error
+	isClosed bool
+	// See agreementCall. Of the current instance.
+	confirmed *agreement.Outcome
+	// Calls that start after the abandoned one. Their contexts have ended.
+	late []agreement.Call
 
-	timer  *time.Timer
-	period time.Duration // Of the timer; 0 while it does not run.
+	timer *time.Timer
+	// Of the timer; 0 while it does not run.
+	period time.Duration
 	repeat time.Duration // repeatPeriod; tests have more.
-	ticks  int           // Since the current instance was called.
+	// Since the current instance was called.
+	ticks int
 }
 
 // stage is the progress of the current instance at this rank.
@@ -147,8 +154,9 @@ func (a *agreements) call(op agreement.Operation) agreement.Call {
 // agreementCall is a call of the protocol.
 type agreementCall struct {
 	agreement.Call
-	value    *uint64            // See agreement.Machine's Start.
-	confirms *agreement.Outcome // The outcome that a second instance of Shrink confirms, or nil.
+	value *uint64 // See agreement.Machine's Start.
+	// The outcome that a second instance of Shrink confirms, or nil.
+	confirms *agreement.Outcome
 }
 
 // run takes part in an instance by the protocol, and returns its outcome. If ctx ends first, this rank continues in the instance

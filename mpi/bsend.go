@@ -48,10 +48,12 @@ const bsendOverhead = 256
 // buffered has the pending buffered sends of a session. Its mutex is acquired after an engine's
 // lock.
 type buffered struct {
-	mu       sync.Mutex
-	reserved int64 // Bytes of pending sends and of those about to start.
+	mu sync.Mutex
+	// Bytes of pending sends and of those about to start.
+	reserved int64
 	sends    map[*bufferedSend]struct{}
-	isClosed bool // The session is closed. Failures are no longer logged.
+	// The session is closed. Failures are no longer logged.
+	isClosed bool
 }
 
 // bufferedSend is one pending send. Fields are guarded by the mutex of buffered.

@@ -60,7 +60,8 @@ type sharedOpening struct {
 	decode  sync.Once
 	cards   [][]byte // By index in ranks.
 	err     error    // Of a record.
-	left    int      // Ranks of this process that use it. Guarded by activation.mu.
+	// Ranks of this process that use it. Guarded by activation.mu.
+	left int
 
 	verdicts sync.Mutex
 	verdict  verdict // Merged.

@@ -28,8 +28,10 @@ type call struct {
 	reducer coll.Reducer
 	// Blocks of in and out by rank, in elements, if their sizes differ.
 	send, recv blocks
-	choice     *coll.Choice // Algorithm of an operation among neighbors; nil for others.
-	packing    *packing     // Of a form with layouts, in place of in and out as far as it has a side.
+	// Algorithm of an operation among neighbors; nil for others.
+	choice *coll.Choice
+	// Of a form with layouts, in place of in and out as far as it has a side.
+	packing *packing
 }
 
 // run runs one blocking call, unless its arguments are invalid.
@@ -220,8 +222,9 @@ type shapeData struct {
 	force         *coll.Force
 	comparesCalls bool
 	offers        []coll.ComponentOffer
-	opens         bool        // Some offers need an instance.
-	table         *coll.Table // Algorithms without an instance.
+	opens         bool // Some offers need an instance.
+	// Algorithms without an instance.
+	table *coll.Table
 }
 
 // shapeKey identifies a shape with its parameters. It has slices as the bytes of their elements.

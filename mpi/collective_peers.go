@@ -13,14 +13,17 @@ import (
 
 // peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such schedule at a time, so that peers needs no lock.
 type peers struct {
-	c           *Comm
-	tag         int            // Of the operation's messages.
-	instance    coll.Instance  // Of the algorithm, if any.
-	call        coll.Call      // The operation.
-	pendingStep pendingStep    // Step of the instance that the call waits for.
-	open        []*pml.Request // Pending requests, from first on.
-	first       int
-	scratch     [][]byte // Free pieces of working memory, the smallest first.
+	c        *Comm
+	tag      int           // Of the operation's messages.
+	instance coll.Instance // Of the algorithm, if any.
+	call     coll.Call     // The operation.
+	// Step of the instance that the call waits for.
+	pendingStep pendingStep
+	// Pending requests, from first on.
+	open  []*pml.Request
+	first int
+	// Free pieces of working memory, the smallest first.
+	scratch [][]byte
 }
 
 // begin begins an operation.

@@ -16,27 +16,37 @@ import (
 // collective is the state of a communicator's collective operations. One operation at a time is in progress. Idup may overlap with others, and uses
 // separate fields.
 type collective struct {
-	busy   uint32                // Not 0 while a goroutine is in an operation, see acquire, or an earlyRun is active.
-	early  func()                // Promotes the earlyRun, or nil.
-	broken atomic.Pointer[error] // Failure that prevents further operations.
-	idups  atomic.Int32          // Number in progress.
+	// Not 0 while a goroutine is in an operation, see acquire, or an earlyRun is active.
+	busy  uint32
+	early func() // Promotes the earlyRun, or nil.
+	// Failure that prevents further operations.
+	broken atomic.Pointer[error]
+	idups  atomic.Int32 // Number in progress.
 	waits  struct {
 		sync.Mutex
-		ends          map[context.Context]context.CancelCauseFunc // Of contextUntilBroken.
-		announcements map[*pml.Request]uint32                     // Receives of refuseAnnouncement with their generations.
+		ends map[context.Context]context.CancelCauseFunc // Of contextUntilBroken.
+		// Receives of refuseAnnouncement with their generations.
+		announcements map[*pml.Request]uint32
 	}
 
-	abortErr  error         // Error of all waits, now and later. Guarded by the engine's lock.
-	lostRanks map[int]error // Ranks that have left or failed. Guarded by the engine's lock.
+	// Error of all waits, now and later. Guarded by the engine's lock.
+	abortErr error
+	// Ranks that have left or failed. Guarded by the engine's lock.
+	lostRanks map[int]error
 
 	// Guarded by busy.
-	c              *Comm
-	children       cid.Deriver  // Belongs to an Idup while one is in progress.
-	rebases        int          // Of children.
-	unusedIDs      cid.Span     // Ids that were unused at the beginning of the operation.
-	hasLeft        atomic.Bool  // unusedIDs was refused, see leave.
-	idup           *CommRequest // Last one that may be incomplete, or nil.
-	operationCount uint32       // Number of operations, see nextTag.
+	c *Comm
+	// Belongs to an Idup while one is in progress.
+	children cid.Deriver
+	rebases  int // Of children.
+	// Ids that were unused at the beginning of the operation.
+	unusedIDs cid.Span
+	// unusedIDs was refused, see leave.
+	hasLeft atomic.Bool
+	// Last one that may be incomplete, or nil.
+	idup *CommRequest
+	// Number of operations, see nextTag.
+	operationCount uint32
 
 	// collectiveResources is created by the first operation that exchanges messages, which sets used.
 	*collectiveResources
@@ -45,15 +55,18 @@ type collective struct {
 
 // collectiveResources has the resources for running operations. Most duplicates never need it. Guarded by busy.
 type collectiveResources struct {
-	peers             peers
-	started           nonblocking
-	table             *coll.Table // Algorithms.
-	force             *coll.Force
-	plainTable        *coll.Table // Algorithms without an instance.
-	nodes             coll.Placement
-	comparesCalls     bool // Members compare their calls, see collective_check.go.
-	offers            []coll.ComponentOffer
-	hasUnopened       bool // Some offers need an instance that is not open.
+	peers   peers
+	started nonblocking
+	table   *coll.Table // Algorithms.
+	force   *coll.Force
+	// Algorithms without an instance.
+	plainTable *coll.Table
+	nodes      coll.Placement
+	// Members compare their calls, see collective_check.go.
+	comparesCalls bool
+	offers        []coll.ComponentOffer
+	// Some offers need an instance that is not open.
+	hasUnopened       bool
 	instances         []openInstance
 	vectors           coll.Vectors
 	vectorMemory      [4][]int // Memory of vectors.

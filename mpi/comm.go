@@ -36,33 +36,42 @@ type Comm struct {
 	pml    pml.Comm
 	size   int
 	tagMax int
-	state  atomic.Uint32 // stateClosed and others; 0 while all calls are possible.
+	// stateClosed and others; 0 while all calls are possible.
+	state atomic.Uint32
 
-	rank       int
-	local      *rankState // Of this rank.
-	session    *Session
-	threadRank *threadRank // Of a goroutine rank. nil if the rank is the process.
+	rank    int
+	local   *rankState // Of this rank.
+	session *Session
+	// Of a goroutine rank. nil if the rank is the process.
+	threadRank *threadRank
 	group      *Group
 	module     assembly.PML
 	values     *framework.Values
 	spec       pml.CommSpec
 
-	topology   *topology // nil if there is none. Set before the communicator is used.
+	// nil if there is none. Set before the communicator is used.
+	topology   *topology
 	collective collective
 	failures   failures
 	wildcards  wildcards
 	partitions partitions
-	endings    atomic.Int32               // Parts of the closed communicator that have not ended, see Close.
-	terminal   atomic.Pointer[error]      // Error of calls with stateRevoked or stateIsolated, which are set later.
-	agreements atomic.Pointer[agreements] // nil until the first Agree, Shrink or note.
+	// Parts of the closed communicator that have not ended, see Close.
+	endings atomic.Int32
+	// Error of calls with stateRevoked or stateIsolated, which are set later.
+	terminal atomic.Pointer[error]
+	// nil until the first Agree, Shrink or note.
+	agreements atomic.Pointer[agreements]
 
-	mu       sync.Mutex
-	name     string
-	attrs    []attribute        // In the order of SetAttr.
-	contexts map[*Comm]struct{} // Of persistent collectives, see persistentContext. Nil after Close.
-	usedBy   string             // Name of the persistent collective with this context, for reports, or "".
+	mu    sync.Mutex
+	name  string
+	attrs []attribute // In the order of SetAttr.
+	// Of persistent collectives, see persistentContext. Nil after Close.
+	contexts map[*Comm]struct{}
+	// Name of the persistent collective with this context, for reports, or "".
+	usedBy string
 
-	contextOf cid.Extended // Communicator that this one is a context of, or zero. Guarded by process.mu.
+	// Communicator that this one is a context of, or zero. Guarded by process.mu.
+	contextOf cid.Extended
 }
 
 // newComm returns the handle of a communicator for a rank, which is that of the process if rank is nil. The handle holds the session open. If spec has
@@ -351,10 +360,13 @@ func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is cl
 
 // Transport is how messages to one member travel.
 type Transport struct {
-	PML       string // Point-to-point layer, for example "ob1".
-	Component string // Transport below the PML, for example "shm". Empty if none reaches the member.
+	// Point-to-point layer, for example "ob1".
+	PML string
+	// Transport below the PML, for example "shm". Empty if none reaches the member.
+	Component string
 	Device    string // For example "/dev/shm/...".
-	Provider  string // Provider of the fabric below an MTL.
+	// Provider of the fabric below an MTL.
+	Provider string
 }
 
 // Transport returns the transport of messages to a member, also before the first message. It returns ErrRank for a rank out of range.

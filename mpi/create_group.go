@@ -180,7 +180,8 @@ func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int)
 // bases provides ids that a single process may assign to communicators. They are derived from base ids of the bootstrap, each of which is sufficient
 // for many.
 type bases struct {
-	token chan struct{} // Held by the goroutine that uses drawn.
+	// Held by the goroutine that uses drawn.
+	token chan struct{}
 	drawn cid.Deriver
 }
 

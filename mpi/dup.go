@@ -97,7 +97,8 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 // CommRequest is the creation of a communicator in progress. It must not be copied. Wait, or a Test that returns true, returns the communicator once.
 // After that the request is inactive.
 type CommRequest struct {
-	done chan struct{} // Closed at the end of the creation.
+	// Closed at the end of the creation.
+	done chan struct{}
 	comm *Comm
 	err  error
 	used atomic.Bool

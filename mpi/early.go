@@ -20,7 +20,8 @@ type earlyRun struct {
 	choice   *coll.Choice
 	instance coll.Instance
 	schedule coll.Schedule
-	lastGive int // After Steps[:lastGive], no other member waits for this one.
+	// After Steps[:lastGive], no other member waits for this one.
+	lastGive int
 	call     coll.Call
 	next     int // Step to take next.
 }

@@ -12,7 +12,8 @@ import (
 // Neighbors are the neighbors of one member in a graph. A rank may occur several times, and may be that of the member
 // itself. Weights have a value for each neighbor, 0 or more; nil is a graph without weights (MPI_UNWEIGHTED).
 type Neighbors struct {
-	Sources, Destinations             []int // Ranks that send to the member, and ranks that receive from it.
+	// Ranks that send to the member, and ranks that receive from it.
+	Sources, Destinations             []int
 	SourceWeights, DestinationWeights []int
 }
 

@@ -16,8 +16,10 @@ type member struct {
 
 // memberList is the members of a group by rank. It is immutable, and its zero value is empty.
 type memberList struct {
-	procs framework.Procs // The members if all are processes.
-	mixed []member        // The members if one is a goroutine rank. nil otherwise.
+	// The members if all are processes.
+	procs framework.Procs
+	// The members if one is a goroutine rank. nil otherwise.
+	mixed []member
 }
 
 // memberBuilder builds a list. Its zero value is ready for use.

@@ -31,8 +31,9 @@ type hangReport struct {
 
 // wait is one call that does not return.
 type wait struct {
-	What string `json:"what"`         // "waits in Recv for rank 1, tag 7"
-	On   []int  `json:"on,omitempty"` // Processes of the job that must all act to end the wait.
+	What string `json:"what"` // "waits in Recv for rank 1, tag 7"
+	// Processes of the job that must all act to end the wait.
+	On []int `json:"on,omitempty"`
 }
 
 // Names that the launcher knows, too.

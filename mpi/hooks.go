@@ -24,7 +24,8 @@ type CollectiveHooks interface {
 // Revoke is included in the member that calls it, with Seq 0.
 type CollectiveOp struct {
 	Comm *Comm
-	Name string // As in errors, for example "allreduce", "iallreduce" or "dup".
+	// As in errors, for example "allreduce", "iallreduce" or "dup".
+	Name string
 	// Bytes is the size of this member's part, as algorithms are chosen by it; 0 for
 	// operations without data.
 	Bytes int

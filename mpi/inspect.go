@@ -23,17 +23,24 @@ type Stats struct {
 // PeerStats counts messages between this process and another, collectives
 // included, since the first of the open sessions was opened.
 type PeerStats struct {
-	Proc                     Proc
-	Stream                   int                   // Of this process; 0: its own stack.
-	PeerStream               int                   // Of Proc; 0: its own stack.
-	Incarnation              framework.Incarnation // As in events of WithHooks. A process that replaces another has a different one.
-	Transport                string                // In use. Empty if there is none yet.
-	Sent, Received           uint64                // Messages.
-	SentBytes, ReceivedBytes uint64                // Payload in bytes.
-	Unexpected               uint64                // Messages that arrived before their receive.
-	Dropped                  uint64                // Messages for closed communicators.
-	Reconnects               uint64                // Connections established again after a loss.
-	Resent                   uint64                // Retransmitted frames of the transport.
+	Proc Proc
+	// Of this process; 0: its own stack.
+	Stream     int
+	PeerStream int // Of Proc; 0: its own stack.
+	// As in events of WithHooks. A process that replaces another has a different one.
+	Incarnation framework.Incarnation
+	// In use. Empty if there is none yet.
+	Transport                string
+	Sent, Received           uint64 // Messages.
+	SentBytes, ReceivedBytes uint64 // Payload in bytes.
+	// Messages that arrived before their receive.
+	Unexpected uint64
+	// Messages for closed communicators.
+	Dropped uint64
+	// Connections established again after a loss.
+	Reconnects uint64
+	// Retransmitted frames of the transport.
+	Resent uint64
 }
 
 // Stats returns counts per peer, for each open stream apart; none once the session is closed. An ended peer has none after its last communicator.

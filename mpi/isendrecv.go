@@ -57,13 +57,16 @@ func (c *Comm) freeCopy(b []byte) {
 // engine's lock.
 type exchange struct {
 	pml.Request
-	c            *Comm
-	send, recv   *pml.Request // Pending messages, or nil. Status is the receive's.
+	c *Comm
+	// Pending messages, or nil. Status is the receive's.
+	send, recv   *pml.Request
 	sendErr      error
 	sendCanceled bool
-	hasNoSource  bool   // The source is ProcNull.
-	isWildcard   bool   // The receive is from any source, and in Comm.wildcards.
-	copied       []byte // Send buffer of IsendrecvReplace, or nil.
+	hasNoSource  bool // The source is ProcNull.
+	// The receive is from any source, and in Comm.wildcards.
+	isWildcard bool
+	// Send buffer of IsendrecvReplace, or nil.
+	copied []byte
 }
 
 // sendOf and recvOf are the notifiers of the two messages.
@@ -251,7 +254,8 @@ func (x *exchange) First() progress.Source {
 // suspended with the other receives from any source (AckFailed). Guarded by the engine's lock.
 type wildcards struct {
 	pending map[*exchange]struct{}
-	why     error // Reason of the suspension, or nil.
+	// Reason of the suspension, or nil.
+	why error
 }
 
 func (w *wildcards) add(x *exchange) {

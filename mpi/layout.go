@@ -219,8 +219,9 @@ func (v *vector) Unpack(buf, src []byte, offset int64) {
 // indexed implements pml.Layout for Indexed. It has at least one block, and none
 // that is empty.
 type indexed struct {
-	blocks       []Block
-	starts       []int64 // Offset of each block in the message.
+	blocks []Block
+	// Offset of each block in the message.
+	starts       []int64
 	size, extent int64
 }
 

@@ -27,16 +27,22 @@ const mostRunning = 1000
 
 // nonblocking is the state of a communicator's nonblocking operations.
 type nonblocking struct {
-	n atomic.Int32 // Number of running and waiting operations. Changes with the engine's lock held.
+	// Number of running and waiting operations. Changes with the engine's lock held.
+	n atomic.Int32
 
 	// Guarded by the engine's lock.
-	running     []*operation         // In the order of their starts.
-	queued      []*operation         // Started after all running ones, in the order of their starts.
-	isStarting  bool                 // startQueued is active in a caller.
-	blockedCall *progress.Completion // Of a blocking collective in awaitQueued, or nil.
-	work        []step               // Steps for the communicator's goroutine.
-	isWorking   bool                 // The goroutine runs.
-	isClosing   bool                 // The communicator is closed, and its resources go with the last operation.
+	running []*operation // In the order of their starts.
+	// Started after all running ones, in the order of their starts.
+	queued []*operation
+	// startQueued is active in a caller.
+	isStarting bool
+	// Of a blocking collective in awaitQueued, or nil.
+	blockedCall *progress.Completion
+	// Steps for the communicator's goroutine.
+	work      []step
+	isWorking bool // The goroutine runs.
+	// The communicator is closed, and its resources go with the last operation.
+	isClosing bool
 
 	labels    pprof.LabelSet // Used by the goroutine only.
 	hasLabels bool           // labels is set.
@@ -49,7 +55,8 @@ type operation struct {
 	k   *collective
 	op  coll.Operation
 	tag int
-	end uint32 // Sequence number of the next collective.
+	// Sequence number of the next collective.
+	end uint32
 
 	algorithm *coll.Algorithm
 	args      coll.Args
@@ -59,17 +66,22 @@ type operation struct {
 	instance  coll.Instance // Of the algorithm, if any.
 	steps     []step        // By index.
 
-	packing *packing // Of a form with layouts. Nil once its result is unpacked, and for others.
+	// Of a form with layouts. Nil once its result is unpacked, and for others.
+	packing *packing
 
-	comparison *afterComparison // Set while the members compare their calls. nil while the operation of the program runs.
+	// Set while the members compare their calls. nil while the operation of the program runs.
+	comparison *afterComparison
 
-	isKept bool        // It is of a persistent operation, and not in the free list.
-	inUse  atomic.Bool // Between Start and Release, if it is kept.
+	// It is of a persistent operation, and not in the free list.
+	isKept bool
+	// Between Start and Release, if it is kept.
+	inUse atomic.Bool
 
 	busy        int   // Steps in progress.
 	isAdvancing bool  // advance is active in a caller.
 	err         error // First error.
-	isReported  bool  // Other members were notified of err.
+	// Other members were notified of err.
+	isReported bool
 
 	endHook func(error) // Hook for the end, or nil.
 }

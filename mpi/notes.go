@@ -55,7 +55,8 @@ func decodeNote(body string) (h noteHeader, message []byte, err error) {
 
 // outgoingNote is a note to send.
 type outgoingNote struct {
-	of   *agreements // The sender; nil in an answer for a communicator that is not open.
+	// The sender; nil in an answer for a communicator that is not open.
+	of   *agreements
 	to   framework.Incarnation
 	body []byte
 }

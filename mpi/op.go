@@ -13,7 +13,8 @@ import (
 type Op[T any] struct {
 	apply         func(inout, in []byte)
 	isCommutative bool
-	name          string // Of a built-in operation, else empty.
+	// Of a built-in operation, else empty.
+	name string
 }
 
 // NewOp returns an operation for reductions (MPI_Op_create). f computes inout[i] = in[i] op inout[i] for all i. in has the operand of the lower ranks.

@@ -15,12 +15,14 @@ type packing struct {
 
 // packedSide is a buffer with layouts, one for each block. Its packed blocks lie one behind the other.
 type packedSide struct {
-	buf      []byte
-	layouts  []Layout
-	counts   []int // Size of each block in bytes.
-	size     int   // Sum of counts.
-	isPacked bool  // The collective reads the blocks.
-	isResult bool  // The collective writes the blocks.
+	buf     []byte
+	layouts []Layout
+	counts  []int // Size of each block in bytes.
+	size    int   // Sum of counts.
+	// The collective reads the blocks.
+	isPacked bool
+	// The collective writes the blocks.
+	isResult bool
 }
 
 const (

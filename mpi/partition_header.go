@@ -18,10 +18,12 @@ const (
 
 // partitionHeader begins each message, except for the payload behind partitionNext.
 type partitionHeader struct {
-	kind  partitionKind
-	tag   int
-	order uint64 // Number of earlier initializations with the tag, in that direction between the two ranks.
-	round uint64 // Start of the operation that the message belongs to, from 1.
+	kind partitionKind
+	tag  int
+	// Number of earlier initializations with the tag, in that direction between the two ranks.
+	order uint64
+	// Start of the operation that the message belongs to, from 1.
+	round uint64
 	// Of the payload. offset is the length of the whole buffer in clearToSend and partitionRefuse, where length
 	// is the number of partitions.
 	offset, length uint64

@@ -23,14 +23,17 @@ type partitioned struct {
 	order      uint64            // See partitionHeader.
 	channel    *partitionChannel // nil if the peer is ProcNull.
 
-	round    uint64 // Number of starts.
-	isInUse  bool   // From Start until the request is consumed.
-	isActive bool   // From Start until the request is complete.
+	round uint64 // Number of starts.
+	// From Start until the request is consumed.
+	isInUse bool
+	// From Start until the request is complete.
+	isActive bool
 	isFreed  bool
 	isQueued bool  // In channel.queue.
 	err      error // First error of the round.
 	messages []*partitionMessage
-	holds    int // Callers that complete the request later, see settle.
+	// Callers that complete the request later, see settle.
+	holds int
 
 	send partitionedSend
 	recv partitionedRecv
@@ -38,13 +41,19 @@ type partitioned struct {
 
 // partitionedSend is the state of a send.
 type partitionedSend struct {
-	states     []byte // Unready, ready or sent, by partition.
-	ready      int    // Number of partitions that are ready.
-	unsent     int    // Number of partitions that are not sent.
-	next       int    // Start of the search for ready partitions.
-	clear      clearance
-	hasClear   bool // clear has arrived, and is not consumed.
-	isClear    bool // clear of this round is consumed.
+	// Unready, ready or sent, by partition.
+	states []byte
+	// Number of partitions that are ready.
+	ready int
+	// Number of partitions that are not sent.
+	unsent int
+	// Start of the search for ready partitions.
+	next  int
+	clear clearance
+	// clear has arrived, and is not consumed.
+	hasClear bool
+	// clear of this round is consumed.
+	isClear    bool
 	refusal    partitionHeader
 	hasRefusal bool // refusal is to be sent.
 }
@@ -54,11 +63,14 @@ type clearance struct{ round, bytes, partitions uint64 }
 
 // partitionedRecv is the state of a receive.
 type partitionedRecv struct {
-	missing    []int // Bytes that have not arrived, by partition.
-	unclaimed  int   // Bytes that no header has announced.
-	left       int   // Bytes that have not arrived.
-	isEnded    bool  // All has arrived. An empty buffer has one message, too.
-	needsClear bool  // clearToSend is to be sent.
+	// Bytes that have not arrived, by partition.
+	missing []int
+	// Bytes that no header has announced.
+	unclaimed int
+	left      int // Bytes that have not arrived.
+	// All has arrived. An empty buffer has one message, too.
+	isEnded    bool
+	needsClear bool // clearToSend is to be sent.
 }
 
 // States of a partition of a send.

@@ -13,35 +13,42 @@ import (
 // partitions is the partitioned communication of a communicator. Its messages are on the control plane with the tag
 // Comm.tagMax, which CreateGroup does not use. Fields below isUsed are guarded by the engine's lock.
 type partitions struct {
-	isUsed     atomic.Bool
-	channels   map[int]*partitionChannel // By peer.
-	active     int                       // Number of active operations.
-	isClosing  bool                      // The communicator is closed.
-	maxMessage int64                     // Longest message that all transports carry.
+	isUsed    atomic.Bool
+	channels  map[int]*partitionChannel // By peer.
+	active    int                       // Number of active operations.
+	isClosing bool                      // The communicator is closed.
+	// Longest message that all transports carry.
+	maxMessage int64
 }
 
 // partitionChannel has the messages with one rank in both directions. In each direction they are one sequence.
 type partitionChannel struct {
-	c          *Comm
-	peer       int
-	inits      map[partitionKey]uint64 // Number of initializations, by tag and direction. order is 0.
+	c    *Comm
+	peer int
+	// Number of initializations, by tag and direction. order is 0.
+	inits      map[partitionKey]uint64
 	operations map[partitionKey]*partitioned
-	early      map[partitionKey]clearance // For sends without an initialization.
+	// For sends without an initialization.
+	early map[partitionKey]clearance
 	// failedRounds has the last failed round of each receive that has failed. The sender may not know of the failure, and completes its
 	// round, whose messages are dropped.
 	failedRounds map[partitionKey]uint64
 	// droppedPayload is the length of the next message if that is a payload without a receive, and 0 otherwise.
 	droppedPayload int
 	active         int
-	listener       *pml.Request // Pending receive of the next header, or nil.
-	isListening    bool         // listen is active in a caller.
-	isStopped      bool         // The peer cannot be reached. Start retries.
-	isDraining     bool         // The communicator is revoked. All messages are received and dropped, see drain.
-	invalid        error        // The peer has sent an invalid message. No operation starts.
-	in             []byte       // Of listener.
-	queue          []*partitioned
-	isPushing      bool // push is active in a caller.
-	free           []*partitionMessage
+	// Pending receive of the next header, or nil.
+	listener    *pml.Request
+	isListening bool // listen is active in a caller.
+	// The peer cannot be reached. Start retries.
+	isStopped bool
+	// The communicator is revoked. All messages are received and dropped, see drain.
+	isDraining bool
+	// The peer has sent an invalid message. No operation starts.
+	invalid   error
+	in        []byte // Of listener.
+	queue     []*partitioned
+	isPushing bool // push is active in a caller.
+	free      []*partitionMessage
 }
 
 // partitionKey identifies an operation within a channel.

@@ -25,7 +25,8 @@ type pendingStep struct {
 	step       *coll.Step
 	err        error
 	operation  *operation
-	index      int // Index of the step in operation.
+	// Index of the step in operation.
+	index int
 }
 
 // Poll implements progress.Source for the wait for this step.

@@ -18,9 +18,12 @@ import (
 // pointer.
 type Persistent struct {
 	start func() (Request, error)
-	free  func() error // Of resources besides the request, or nil.
-	parts *partitioned // nil if the operation is not partitioned.
-	early *earlyRun    // Of a collective in shared memory, or nil.
+	// Of resources besides the request, or nil.
+	free func() error
+	// nil if the operation is not partitioned.
+	parts *partitioned
+	// Of a collective in shared memory, or nil.
+	early *earlyRun
 
 	mu      sync.Mutex
 	active  Request // Of the last started operation.

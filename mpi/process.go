@@ -32,29 +32,35 @@ type process struct {
 	// collectiveHooks are the program's, if they see collectives, or nil.
 	collectiveHooks CollectiveHooks
 
-	isOpened atomic.Bool // The fields above are set. Events may come before.
+	// The fields above are set. Events may come before.
+	isOpened atomic.Bool
 
 	// Guarded by processes.mu.
 	sessions int
-	busy     chan struct{} // Not nil while the process opens or closes. Closed at the end of that.
+	// Not nil while the process opens or closes. Closed at the end of that.
+	busy chan struct{}
 
-	*registry // The streams of a process share that of the process.
+	// The streams of a process share that of the process.
+	*registry
 }
 
 // registry has the communicators of a process. Messages do not use it.
 type registry struct {
-	notesDropped atomic.Uint64 // Notes that no correct process sends, and those lost from earlyNotes.
+	// Notes that no correct process sends, and those lost from earlyNotes.
+	notesDropped atomic.Uint64
 	bases        bases
 
-	mu          sync.Mutex
-	comms       map[cid.EndpointID]*Comm // Open communicators.
-	endpoints   int                      // Upper bound of the endpoints in comms.
+	mu    sync.Mutex
+	comms map[cid.EndpointID]*Comm // Open communicators.
+	// Upper bound of the endpoints in comms.
+	endpoints   int
 	early       earlyEvents
 	revocations revocations
 	runs        map[cid.Extended]*activation // By failureID.
 	teams       map[*ThreadComm]struct{}     // Open ones.
 	hadTeams    bool
-	ended       receivedStats // Of closed thread communicators.
+	// Of closed thread communicators.
+	ended       receivedStats
 	shapes      map[shapeKey]*shapeData
 	earlyNotes  earlyNotes
 	absence     absence
@@ -239,7 +245,7 @@ func (e *process) open() (all []*Comm) {
 	return all
 }
 
-// earlyEvents are the Broken events of communicators that not all ranks of this process have yet. Guarded by
+// earlyEvents are the CommBroken events of communicators that not all ranks of this process have yet. Guarded by
 // process.mu.
 type earlyEvents struct {
 	events map[cid.Extended]bootstrap.Event

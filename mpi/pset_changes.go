@@ -198,8 +198,9 @@ func (s *Session) LookupDataAsync(pset, key string) *Future[[]byte] {
 // asyncs counts the goroutines of the library that use a session's engine without an operation of the program that waits for them,
 // such as asynchronous calls and the cleanup after a failed operation. The engine is freed after their end.
 type asyncs struct {
-	mu      sync.Mutex
-	ctx     context.Context // Of all of them; nil before the first one.
+	mu sync.Mutex
+	// Of all of them; nil before the first one.
+	ctx     context.Context
 	cancel  context.CancelFunc
 	isEnded bool
 	running sync.WaitGroup

@@ -4,10 +4,12 @@ import "github.com/ferrympi/ferry/progress"
 
 // rankState is the progress engine of one rank, with the state of package mpi for it. A process has one, and each goroutine rank another one.
 type rankState struct {
-	progress     *progress.Engine
-	nulls        nullOwner
-	operations   []*operation // Free list; guarded by progress's lock.
-	exchanges    []*exchange  // Free list; guarded by progress's lock.
+	progress *progress.Engine
+	nulls    nullOwner
+	// Free list; guarded by progress's lock.
+	operations []*operation
+	// Free list; guarded by progress's lock.
+	exchanges    []*exchange
 	pendingSteps pendingSteps
 }
 

@@ -39,18 +39,21 @@ type Session struct {
 
 	buffered buffered
 	asyncs   asyncs
-	number   int64   // Of the sessions of this operating-system process.
-	stream   *Stream // Stream of an internal session; nil if a program has opened it.
+	// Of the sessions of this operating-system process.
+	number int64
+	// Stream of an internal session; nil if a program has opened it.
+	stream *Stream
 
 	mu      sync.Mutex
 	streams []*Stream
 	// streamErrs are errors of streams that have ended.
 	streamErrs []error
-	comms      int           // Open or being created.
-	memories   int           // Open.
-	ending     int           // Closed communicators with collectives in progress.
-	ended      chan struct{} // Closed when ending becomes 0.
-	closed     bool
+	comms      int // Open or being created.
+	memories   int // Open.
+	// Closed communicators with collectives in progress.
+	ending int
+	ended  chan struct{} // Closed when ending becomes 0.
+	closed bool
 }
 
 // A SessionOption is an option of OpenSession.
@@ -270,7 +273,8 @@ type PsetInfo struct {
 	Name     string
 	Size     int
 	Included bool // The caller is a member.
-	Dynamic  bool // The set was created after the start of the job.
+	// The set was created after the start of the job.
+	Dynamic bool
 }
 
 // Psets returns the names of the process sets. The first are mpi://WORLD, mpi://SELF, mpix://SHARED (the processes of this

@@ -16,8 +16,10 @@ import (
 
 // verdict is the verdict of some members about an instance. Merging is commutative, associative and idempotent.
 type verdict struct {
-	failure       uint64 // 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank counts.
-	lowest, above uint32 // The lowest terms, and the highest.
+	// 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank counts.
+	failure uint64
+	// The lowest terms, and the highest.
+	lowest, above uint32
 }
 
 // failureKind is the kind of a failure. If there are several, the highest is reported, because others may follow from it.

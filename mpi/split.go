@@ -73,7 +73,8 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 // choice is the input of one member to Split, as it is sent.
 type choice struct {
 	color, key int64
-	local      cid.Local // Id of the member for the new communicator, or NoLocal.
+	// Id of the member for the new communicator, or NoLocal.
+	local cid.Local
 }
 
 // colorFailed is the color of a member without a free id. All members then fail.

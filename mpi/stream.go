@@ -20,12 +20,16 @@ import (
 // A stream ends with its last communicator, and without any with its session. If that fails, Session.Close returns the error.
 type Stream struct {
 	session *Session // That of NewStream.
-	own     *Session // That of the stream's communicators, over the stream's engine.
+	// That of the stream's communicators, over the stream's engine.
+	own *Session
 
-	isUsed  bool          // Whether a communicator was made. Guarded by own.mu.
-	isEnded bool          // Whether end is called. Guarded by own.mu.
-	hurry   chan struct{} // Closed when the session closes, so that end waits for no pending receives.
-	ended   chan struct{} // Closed at the end of end.
+	// Whether a communicator was made. Guarded by own.mu.
+	isUsed bool
+	// Whether end is called. Guarded by own.mu.
+	isEnded bool
+	// Closed when the session closes, so that end waits for no pending receives.
+	hurry chan struct{}
+	ended chan struct{} // Closed at the end of end.
 }
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its

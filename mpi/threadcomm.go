@@ -30,10 +30,13 @@ type ThreadComm struct {
 	values  *framework.Values
 	team    *assembly.Team
 	id      cid.Extended // Names no communicator.
-	members *table       // Of an activation's first communicator.
-	counts  []int        // Goroutines by rank in the parent.
-	first   int          // Rank of this process's first goroutine.
-	locals  []rankState  // By endpoint.
+	// Of an activation's first communicator.
+	members *table
+	// Goroutines by rank in the parent.
+	counts []int
+	// Rank of this process's first goroutine.
+	first  int
+	locals []rankState // By endpoint.
 
 	mu        sync.Mutex
 	ids       cid.Deriver

@@ -92,7 +92,8 @@ type Surveyor interface {
 
 // Env is the environment of a module.
 type Env struct {
-	progress.Env // The assembly adds the module to its Engine.
+	// The assembly adds the module to its Engine.
+	progress.Env
 	// Params is the filled result of Component.Params.
 	Params any
 	Upcall Receiver

@@ -36,7 +36,8 @@ func (e *endedCollective) report(ctx context.Context) {
 type spanQueue struct {
 	mu        sync.Mutex
 	completed []endedCollective
-	done      chan struct{} // Closed when the goroutine exits. Nil without one.
+	// Closed when the goroutine exits. Nil without one.
+	done chan struct{}
 }
 
 // enqueue does not block.

@@ -51,11 +51,13 @@ type service struct {
 	server    *server
 
 	mu       sync.Mutex
-	stop     func()        // Stops the gRPC server.
-	isOrphan bool          // The rank has ended.
-	opened   bool          // Open has succeeded.
-	served   chan struct{} // Closed when the transport has ended.
-	err      error         // Of the transport. Valid after served is closed.
+	stop     func() // Stops the gRPC server.
+	isOrphan bool   // The rank has ended.
+	opened   bool   // Open has succeeded.
+	// Closed when the transport has ended.
+	served chan struct{}
+	// Of the transport. Valid after served is closed.
+	err error
 }
 
 // Open implements control.TransportServer.

@@ -95,9 +95,10 @@ type server struct {
 	queue [][]byte      // Messages without room in the ring
 	rank  doorbell.Bell // Armed while the rank sleeps
 
-	paths         map[uint32]*outbound
-	accepted      map[uint32]*inbound
-	latestInbound uint32 // Number of the last path opened by a peer.
+	paths    map[uint32]*outbound
+	accepted map[uint32]*inbound
+	// Number of the last path opened by a peer.
+	latestInbound uint32
 
 	published uint64                            // Messages in the ring to the rank since the start
 	pings     chan func(published uint64) error // Replies to pings, which Poll calls

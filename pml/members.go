@@ -56,8 +56,9 @@ func NewMembersFrom(others Members, list []Member) Members {
 const maxScanned = 16
 
 type memberList struct {
-	list   []Member
-	source Members // Owner of resources that the members need, or nil.
+	list []Member
+	// Owner of resources that the members need, or nil.
+	source Members
 	sort   sync.Once
 	// order has the ranks in the order of processes and endpoints, sorted at the first search. It is nil if the list has
 	// this order, as mpi://WORLD does.

@@ -3,9 +3,10 @@ package pml
 // RankSet is a set of ranks of a communicator, with one bit for each. It is compared by identity, and immutable once it is
 // shared. The nil set is empty.
 type RankSet struct {
-	n            int
-	bits         []uint64
-	isComplement bool // Set if the ranks without a bit are the members.
+	n    int
+	bits []uint64
+	// Set if the ranks without a bit are the members.
+	isComplement bool
 }
 
 // NewRankSet returns the empty set of a communicator with n members.

@@ -14,9 +14,10 @@ type Bell struct {
 
 	// mu keeps the memory of now in place while a goroutine without the engine's lock
 	// rings. Changing now requires both.
-	mu     sync.Mutex
-	now    doorbell.Bell
-	shared bool // A module has provided the memory of now.
+	mu  sync.Mutex
+	now doorbell.Bell
+	// A module has provided the memory of now.
+	shared bool
 }
 
 // BellSize is the number of bytes that a bell takes in memory which processes share.
@@ -73,8 +74,9 @@ func (b *Bell) move(to doorbell.Bell, shared bool) {
 // RemoteBell is the bell of another process, in memory that it shares, or of a rank of this
 // process (Engine.RankBell).
 type RemoteBell struct {
-	bell doorbell.Bell // For a rank, only its armed word is used.
-	rank *Engine       // nil for a process.
+	// For a rank, only its armed word is used.
+	bell doorbell.Bell
+	rank *Engine // nil for a process.
 }
 
 // BellAt returns the bell that its owner has passed to Bell.Share, at its address in this process. The BellSize bytes of mem stay mapped while the

@@ -89,45 +89,60 @@ type Options struct {
 // ranks. Use New and NewRank.
 type Engine struct {
 	lock
-	process *Engine // Engine of the process, which is the parent of a rank's engine, or the engine itself.
-	rank    *rank   // nil except in the engine of a rank.
+	// Engine of the process, which is the parent of a rank's engine, or the engine itself.
+	process *Engine
+	// nil except in the engine of a rank.
+	rank *rank
 
 	// The fields below are guarded by the lock.
 	sources []Source
 	bell    Bell
 	fds     *fdPoller
-	polling flag // The poll token. Also read without the lock.
+	// The poll token. Also read without the lock.
+	polling flag
 	closed  bool
-	parked  int       // Parked waits, without those of ranks.
-	polls   uint64    // Number of poll sessions. The progress goroutine derives activity from it.
-	armed   time.Time // Time when the bell was armed.
-	free    []*Waiter
-	yields  uint32 // Number of yieldProcessor calls.
-	gosched bool   // Each yield calls runtime.Gosched, see sharesP.
+	// Parked waits, without those of ranks.
+	parked int
+	// Number of poll sessions. The progress goroutine derives activity from it.
+	polls uint64
+	armed time.Time // Time when the bell was armed.
+	free  []*Waiter
+	// Number of yieldProcessor calls.
+	yields uint32
+	// Each yield calls runtime.Gosched, see sharesP.
+	gosched bool
 
-	idleYields int // Consecutive timed yields without a switch to another thread, at most timedIdleYields.
+	// Consecutive timed yields without a switch to another thread, at most timedIdleYields.
+	idleYields int
 	extended   extendedSpin
 
 	isStream bool // Options.IsStream; constant.
 
 	labels context.Context // May be nil; constant.
 
-	spin, yield    time.Duration
-	pollBudget     int   // Result of PollBudget while the poll token is free.
-	oversubscribed bool  // Waits yield from the first polls on.
-	followed       int32 // Number of pollers that the fields above are derived from.
-	background     progressGoroutine
+	spin, yield time.Duration
+	// Result of PollBudget while the poll token is free.
+	pollBudget int
+	// Waits yield from the first polls on.
+	oversubscribed bool
+	// Number of pollers that the fields above are derived from.
+	followed   int32
+	background progressGoroutine
 
 	// Of a process's engine, and accessed without the lock; see SetNodeProcs and SetStreams.
-	nodeProcs  atomic.Int32
-	streams    atomic.Int32
-	pollers    atomic.Int32
-	longSpin   time.Duration // Value of spin while waits do not yield at once. Constant.
-	processors int32         // Processors that the processes of the node share; constant.
-	yieldAbove int32         // Waits yield at once while pollers is larger; constant.
+	nodeProcs atomic.Int32
+	streams   atomic.Int32
+	pollers   atomic.Int32
+	// Value of spin while waits do not yield at once. Constant.
+	longSpin time.Duration
+	// Processors that the processes of the node share; constant.
+	processors int32
+	// Waits yield at once while pollers is larger; constant.
+	yieldAbove int32
 
-	parkedRanks atomic.Int64 // Parked waits of the process's ranks; changed without the lock.
-	rings       rings        // Of a process's engine.
+	// Parked waits of the process's ranks; changed without the lock.
+	parkedRanks atomic.Int64
+	rings       rings // Of a process's engine.
 }
 
 // New returns an engine with a running progress goroutine. Close ends it.

@@ -11,7 +11,8 @@ import (
 type Env struct {
 	Identity bootstrap.Identity
 	Worlds   *framework.Worlds
-	Self     framework.Incarnation // Incarnation of this process. Peers identify its memory and sockets by the nonce.
+	// Incarnation of this process. Peers identify its memory and sockets by the nonce.
+	Self framework.Incarnation
 	// Node is the id of the node, empty if unknown. It is equal in processes that share memory. Cards have the id of other processes
 	// (framework.Card.OnNode).
 	Node   string

@@ -16,9 +16,12 @@ const (
 
 // extendedSpin is the history of an engine's waits that were about to yield. Guarded by the engine's lock.
 type extendedSpin struct {
-	remaining int    // Failures until extended spinning ends.
-	skipped   int    // Waits since the last extension.
-	yields    uint32 // Engine.yields at the last extension. A wait that ends without a yield is a success.
+	// Failures until extended spinning ends.
+	remaining int
+	// Waits since the last extension.
+	skipped int
+	// Engine.yields at the last extension. A wait that ends without a yield is a success.
+	yields uint32
 }
 
 // extendSpin returns the number of further polls of a wait that is about to yield for the first time. Lock held.

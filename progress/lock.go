@@ -15,8 +15,9 @@ import (
 // blocks. Goroutines therefore do not sleep for it, and a release is a plain store. That has half the cost of a sync.Mutex, and does not wait for
 // earlier stores.
 type lock struct {
-	state   uint32       // 1 while held.
-	waiters atomic.Int32 // Goroutines in lockSlow, and those that Go starts.
+	state uint32 // 1 while held.
+	// Goroutines in lockSlow, and those that Go starts.
+	waiters atomic.Int32
 	stopped atomic.Pointer[StoppedError]
 }
 

@@ -13,8 +13,9 @@ import (
 // polls all of them and the processes' engines of ranks, and parks in all of them. Use NewMultiWait, Add, either WaitAny or WaitAll, and Remove. It
 // holds the lock of one engine at a time.
 type MultiWait struct {
-	waiter  Waiter
-	missing atomic.Int64 // Completions that are still required, plus unstarted before the wait.
+	waiter Waiter
+	// Completions that are still required, plus unstarted before the wait.
+	missing atomic.Int64
 	entries []multiEntry
 	engines []multiEngine
 	permit  pollPermit
@@ -25,7 +26,8 @@ type MultiWait struct {
 // multiExtension is the extended spinning of a wait (extendSpin). The first process's engine has the history.
 type multiExtension struct {
 	isDecided, hasYielded bool
-	polls                 int // Remaining polls before the first yield.
+	// Remaining polls before the first yield.
+	polls int
 }
 
 type multiEntry struct {
@@ -35,7 +37,8 @@ type multiEntry struct {
 
 type multiEngine struct {
 	*Engine
-	hasToken bool // This wait has the engine's poll token.
+	// This wait has the engine's poll token.
+	hasToken bool
 }
 
 // unstarted exceeds the number of completions in a wait, so that completions before the

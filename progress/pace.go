@@ -14,12 +14,16 @@ import (
 type pace struct {
 	spin, yield time.Duration
 	ctx         context.Context
-	yieldAt     time.Time // Zero before the clock is read for the first time.
-	yielding    bool      // A poll without events is followed by a yield.
-	neighbors   bool      // Yields are also for other processes.
-	perClock    int
-	clock       int // Polls until the clock is read.
-	moved       int // Events since the clock was read.
+	// Zero before the clock is read for the first time.
+	yieldAt time.Time
+	// A poll without events is followed by a yield.
+	yielding bool
+	// Yields are also for other processes.
+	neighbors bool
+	perClock  int
+	clock     int // Polls until the clock is read.
+	// Events since the clock was read.
+	moved int
 }
 
 // newPace returns the pace of a wait with e as its first engine.

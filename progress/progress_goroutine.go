@@ -31,9 +31,11 @@ type progressGoroutine struct {
 	quit    chan struct{}
 	done    chan struct{}
 
-	mu     sync.Mutex
-	asleep doorbell.Bell // Bell that it sleeps on. The zero Bell while it is awake.
-	woken  sync.Cond     // With mu; signaled when asleep is cleared.
+	mu sync.Mutex
+	// Bell that it sleeps on. The zero Bell while it is awake.
+	asleep doorbell.Bell
+	// With mu; signaled when asleep is cleared.
+	woken sync.Cond
 }
 
 // wake makes the progress goroutine check whether it has to sleep for a parked wait.

@@ -40,7 +40,8 @@ import (
 // no further cache line.
 type PollWord struct {
 	polled atomic.Uint32
-	parked atomic.Uint32 // Waits of the rank that are parked, or about to be, and background operations.
+	// Waits of the rank that are parked, or about to be, and background operations.
+	parked atomic.Uint32
 }
 
 // Polled reports whether a wait polls for the rank. That wait finds the work published before the call.
@@ -54,8 +55,9 @@ func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
 
 // rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
 type rank struct {
-	word   *PollWord
-	remote bool // The last active wait was ended by a poll of the process's engine.
+	word *PollWord
+	// The last active wait was ended by a poll of the process's engine.
+	remote bool
 	// hasProcessToken is set while the polling wait has the poll token of the process's engine.
 	hasProcessToken bool
 	tasks           taskQueue

@@ -19,7 +19,8 @@ import (
 
 // StoppedError is the panic value of Lock after a panic has stopped the engine. It wraps framework.ErrClosed.
 type StoppedError struct {
-	stack string // Of the goroutine that panicked. Empty if it is the caller's.
+	// Of the goroutine that panicked. Empty if it is the caller's.
+	stack string
 }
 
 func (e *StoppedError) Error() string {

@@ -11,18 +11,24 @@ type Task interface {
 
 // taskQueue contains the tasks of a rank. Guarded by the rank's lock.
 type taskQueue struct {
-	tasks   []Task // In the order of Defer.
-	spare   []Task // Memory for tasks while they run.
-	running bool   // A goroutine runs the tasks, including those added meanwhile.
-	run     Tasks  // Belongs to the goroutine that has set running and began with this rank.
+	tasks []Task // In the order of Defer.
+	// Memory for tasks while they run.
+	spare []Task
+	// A goroutine runs the tasks, including those added meanwhile.
+	running bool
+	// Belongs to the goroutine that has set running and began with this rank.
+	run Tasks
 }
 
 // Tasks is one goroutine's execution of tasks. Tasks of one rank run one at a time, in the order of Defer. Tasks that a task causes in other ranks run
 // after it, so that the depth of the stack does not depend on the number of ranks.
 type Tasks struct {
-	processLocked bool      // The goroutine held the process's lock at the beginning.
-	wait          poller    // The wait that runs the tasks while it has poll tokens, otherwise nil.
-	ranks         []*Engine // Ranks with tasks that this goroutine runs, the first one last.
+	// The goroutine held the process's lock at the beginning.
+	processLocked bool
+	// The wait that runs the tasks while it has poll tokens, otherwise nil.
+	wait poller
+	// Ranks with tasks that this goroutine runs, the first one last.
+	ranks []*Engine
 }
 
 // A poller is a wait that has poll tokens.

@@ -9,9 +9,11 @@ import (
 
 // A Completion is an event that one goroutine at a time can wait for. Requests embed it. Guarded by the engine's lock.
 type Completion struct {
-	done   bool
-	waited bool    // A wait polls or is parked for it. Not reset by Complete.
-	waiter *Waiter // Waiter to wake, nil while none is parked.
+	done bool
+	// A wait polls or is parked for it. Not reset by Complete.
+	waited bool
+	// Waiter to wake, nil while none is parked.
+	waiter *Waiter
 }
 
 // Done reports whether the completion was completed. Lock held.
@@ -53,7 +55,8 @@ type Waiter struct {
 	fired  bool
 	parked bool
 	wake   chan struct{} // Has capacity 1.
-	multi  *MultiWait    // nil if all completions have the same engine.
+	// nil if all completions have the same engine.
+	multi *MultiWait
 }
 
 func (w *Waiter) fire(e *Engine) {

@@ -11,10 +11,11 @@ import (
 
 // Capability is encoded capabilities that some members have in common.
 type Capability struct {
-	_      struct{} `cbor:",toarray"`
-	Bytes  []byte   // See EncodeCapabilities.
-	Count  uint32   // Number of members.
-	Lowest []uint32 // Ranks of at most mostExamples members, the lowest ones, ascending.
+	_     struct{} `cbor:",toarray"`
+	Bytes []byte   // See EncodeCapabilities.
+	Count uint32   // Number of members.
+	// Ranks of at most mostExamples members, the lowest ones, ascending.
+	Lowest []uint32
 }
 
 // mostExamples members of each kind are enough in an error.

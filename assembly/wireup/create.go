@@ -94,7 +94,8 @@ type creation struct {
 	levels   []Level
 	comms    []Comm // By level; nil without one.
 	schedule Schedule
-	own      error // Error of this process for which its faults are no substitute.
+	// Error of this process for which its faults are no substitute.
+	own error
 	// hasConfirmed is set once the verdict counts, and no longer the context of the caller.
 	hasConfirmed bool
 }

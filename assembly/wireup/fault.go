@@ -28,7 +28,8 @@ type Fault struct {
 	_    struct{} `cbor:",toarray"`
 	Rank uint32   // In the job.
 	Kind FaultKind
-	Text string // Reason, for Unsupported and Garbage, and a note for Missing.
+	// Reason, for Unsupported and Garbage, and a note for Missing.
+	Text string
 }
 
 // silentText is the text of Missing for a member that has joined a level, and has sent no message in time.

@@ -19,14 +19,16 @@ type Layout struct {
 	namespace string
 	size      int
 	stretches []stretch // In the order of the group.
-	roots     []int     // Rank of the first member of each node, ascending.
-	hash      uint64
+	// Rank of the first member of each node, ascending.
+	roots []int
+	hash  uint64
 }
 
 // stretch is consecutive members on one node.
 type stretch struct {
 	framework.ProcRun
-	start int // Rank of the first one in the group.
+	// Rank of the first one in the group.
+	start int
 	node  uint32
 }
 
@@ -119,7 +121,8 @@ func (l *Layout) Key(tag string, rootsFrom int) uint64 {
 type Level struct {
 	Number  int   // 0 for the members of one node.
 	Members []int // Ranks in the group, ascending.
-	Self    int   // Index of the member in Members.
+	// Index of the member in Members.
+	Self int
 }
 
 // Levels returns the levels of a member, from 0 up. It is first in all but the last of them.

@@ -14,7 +14,8 @@ import (
 // Part is the data of some members of a group, for the decision about all of them and for the table. Parts of different members are merged.
 type Part struct {
 	summary
-	records []byte // Of each member, in any order; see record.
+	// Of each member, in any order; see record.
+	records []byte
 }
 
 // summary is the part of a Part that does not grow with the number of members, as a CBOR array.
@@ -22,12 +23,15 @@ type summary struct {
 	_            struct{} `cbor:",toarray"`
 	Count        uint32   // Number of members.
 	Capabilities []Capability
-	Policy       uint8 // This and the next two are cid.Summary.
-	Without      uint32
-	Common       []commonIndex
-	Failures     []failure // Transports that members could not open, of the lowest mostExamples ranks.
+	// This and the next two are cid.Summary.
+	Policy  uint8
+	Without uint32
+	Common  []commonIndex
+	// Transports that members could not open, of the lowest mostExamples ranks.
+	Failures     []failure
 	FailureCount uint32
-	Pairs        []endedPair // At most maxPairs, the lowest ones, ascending.
+	// At most maxPairs, the lowest ones, ascending.
+	Pairs []endedPair
 }
 
 type commonIndex struct {

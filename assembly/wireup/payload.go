@@ -19,17 +19,24 @@ const Version = 5
 // Payload is the bytes of a member in a group construct, as a CBOR array. Capabilities and Card are left encoded, because members
 // with equal bytes need no decoding.
 type Payload struct {
-	_            struct{} `cbor:",toarray"`
-	Version      uint8
-	Nonce        uint64          // Incarnation of the member.
-	Capabilities cbor.RawMessage // Of its PMLs, by preference; see EncodeCapabilities.
+	_       struct{} `cbor:",toarray"`
+	Version uint8
+	Nonce   uint64 // Incarnation of the member.
+	// Of its PMLs, by preference; see EncodeCapabilities.
+	Capabilities cbor.RawMessage
 	Card         cbor.RawMessage // See EncodeCard.
-	IDs          []byte          // Candidate ids for the communicator of this construct, from the table of the first PML; see package cid.
-	Edition      uint32          // Of Card. A later card has a larger number.
-	Ended        []Ended         // Members of this construct that are disconnected from the sender.
-	GroupIDs     []byte          // Likewise, for the communicator that levels create. Empty above level 0 and without levels.
-	GroupEnded   []Ended         // Likewise; ranks are those in the whole group.
-	Faults       Faults          // Faults below the level of this construct.
+	// Candidate ids for the communicator of this construct, from the table of the first PML; see package cid.
+	IDs []byte
+	// Of Card. A later card has a larger number.
+	Edition uint32
+	// Members of this construct that are disconnected from the sender.
+	Ended []Ended
+	// Likewise, for the communicator that levels create. Empty above level 0 and without levels.
+	GroupIDs []byte
+	// Likewise; ranks are those in the whole group.
+	GroupEnded []Ended
+	// Faults below the level of this construct.
+	Faults Faults
 }
 
 // Ended is a member that is disconnected from the sender, in either direction.
@@ -37,7 +44,8 @@ type Ended struct {
 	_     struct{} `cbor:",toarray"`
 	Rank  uint32   // In the group.
 	Nonce uint64   // Of the incarnation.
-	Epoch uint32   // Number of reconnects of the two.
+	// Number of reconnects of the two.
+	Epoch uint32
 }
 
 // PayloadFrame is more than the CBOR around the parts of a payload needs.

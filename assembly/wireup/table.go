@@ -16,17 +16,20 @@ import (
 
 // Decision is the decision about a communicator, which is equal in all members.
 type Decision struct {
-	Offer   pml.Capabilities // Its priority is 0.
-	IsFirst bool             // Offer is the first one of each member.
+	Offer pml.Capabilities // Its priority is 0.
+	// Offer is the first one of each member.
+	IsFirst bool
 	IDs     cid.Decision
 	Pairs   []Pair
 }
 
 // Pair is two disconnected members, which reconnect with this communicator.
 type Pair struct {
-	_     struct{} `cbor:",toarray"`
-	A, B  uint32   // Ranks in the group; A is lower.
-	Epoch uint32   // Number of times that they have reconnected.
+	_ struct{} `cbor:",toarray"`
+	// Ranks in the group; A is lower.
+	A, B uint32
+	// Number of times that they have reconnected.
+	Epoch uint32
 }
 
 // A table has the records of all members, by rank, as one sequence of bytes. It begins with
@@ -197,11 +200,12 @@ func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
 
 // Table is a table in memory that another process may write to. Each byte is read once at each use, and checked.
 type Table struct {
-	bytes        []byte
-	id           uint64
-	size         int
-	offsets      int // Offset of the offsets.
-	ranks        int // Offset of the ranks in the order of their nonces.
+	bytes   []byte
+	id      uint64
+	size    int
+	offsets int // Offset of the offsets.
+	// Offset of the ranks in the order of their nonces.
+	ranks        int
 	records      int // Offset of the records.
 	capabilities [][]byte
 	decision     Decision
@@ -209,11 +213,13 @@ type Table struct {
 
 // Record is a member in a table.
 type Record struct {
-	Nonce        uint64
-	Edition      uint32
-	Capabilities []byte    // Encoded. It must not be changed.
-	Card         []byte    // Encoded.
-	Local        cid.Local // Under cid.PolicyGather, its id for the communicator.
+	Nonce   uint64
+	Edition uint32
+	// Encoded. It must not be changed.
+	Capabilities []byte
+	Card         []byte // Encoded.
+	// Under cid.PolicyGather, its id for the communicator.
+	Local cid.Local
 }
 
 // OpenTable checks the head of a table of a group of that size, and returns it. It keeps b. It reads no record.

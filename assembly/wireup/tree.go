@@ -24,8 +24,9 @@ func children(index, n int) []int {
 // Schedule has the deadlines of a creation, as times since its call.
 type Schedule struct {
 	timeout time.Duration
-	steps   []int // By level, the number of steps below it in the tree.
-	height  int
+	// By level, the number of steps below it in the tree.
+	steps  []int
+	height int
 }
 
 // NewSchedule returns the deadlines for a timeout of the bootstrap.

@@ -10,10 +10,11 @@ import (
 
 // own is the result of a row of ferry alone.
 type own struct {
-	Name        string  `json:"figure"`
-	Value       float64 `json:"value"`
-	Unit        string  `json:"unit"` // Empty for a ratio.
-	Of          string  `json:"of"`   // Description of the compared values.
+	Name  string  `json:"figure"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"` // Empty for a ratio.
+	// Description of the compared values.
+	Of          string  `json:"of"`
 	Wanted      bound   `json:"wanted"`
 	Met         bool    `json:"met"`
 	NotMeasured string  `json:"not_measured,omitempty"`

@@ -8,33 +8,47 @@ import (
 
 // A figure is one row of the results.
 type figure struct {
-	Name  string `json:"figure"`
-	Bench string `json:"bench"` // Name in `ferry bench` and in bench/peers.
-	Size  int    `json:"size"`  // Size of the message in bytes, or the smallest one.
+	Name string `json:"figure"`
+	// Name in `ferry bench` and in bench/peers.
+	Bench string `json:"bench"`
+	// Size of the message in bytes, or the smallest one.
+	Size  int    `json:"size"`
 	Ranks int    `json:"ranks"`
 	Unit  string `json:"unit"` // A key of units.
 	Lower bool   `json:"lower_is_better"`
 
-	upTo       int // Largest size in bytes, or 0 for a single size.
+	// Largest size in bytes, or 0 for a single size.
+	upTo       int
 	iterations int
 	warmup     int
 	flags      []string // Additional flags of ferry.
-	threads    int      // Number of paired threads of each rank on both sides, or 0 for paired ranks.
-	peerFlags  []string // Additional flags of the peers.
-	job        jobOf    // Command line of ferry, or nil for `ferry bench`.
-	network    string   // Network instead of shared memory, as in a setting's Only, or empty.
-	only       string   // Name of the only peer with the benchmark, or empty.
-	under      string   // Peer with the launcher of both sides, or empty for separate launchers.
-	versus     *variant // Ferry in another variant instead of the peers, or nil.
-	wanted     bound    // Wanted ratio to versus.
-	usesMedian bool     // The median of batches is the figure, because disturbances dominate the average.
-	added      int      // Number of processes that are added to Ranks, or removed again.
-	isPairOnly bool     // Ranks 0 and 1 have cores of their own, and all others sleep.
+	// Number of paired threads of each rank on both sides, or 0 for paired ranks.
+	threads   int
+	peerFlags []string // Additional flags of the peers.
+	// Command line of ferry, or nil for `ferry bench`.
+	job jobOf
+	// Network instead of shared memory, as in a setting's Only, or empty.
+	network string
+	// Name of the only peer with the benchmark, or empty.
+	only string
+	// Peer with the launcher of both sides, or empty for separate launchers.
+	under string
+	// Ferry in another variant instead of the peers, or nil.
+	versus *variant
+	wanted bound // Wanted ratio to versus.
+	// The median of batches is the figure, because disturbances dominate the average.
+	usesMedian bool
+	// Number of processes that are added to Ranks, or removed again.
+	added int
+	// Ranks 0 and 1 have cores of their own, and all others sleep.
+	isPairOnly bool
 
 	// Wanted ratios of ferry to the peer: at most for times, at least for rates.
-	Wanted     float64 `json:"wanted,omitempty"`      // To the best of the peers as they come.
-	WantedBest float64 `json:"wanted_best,omitempty"` // To the best of all their settings.
-	Aim        string  `json:"aim"`                   // A better ratio than the wanted one.
+	Wanted float64 `json:"wanted,omitempty"` // To the best of the peers as they come.
+	// To the best of all their settings.
+	WantedBest float64 `json:"wanted_best,omitempty"`
+	// A better ratio than the wanted one.
+	Aim string `json:"aim"`
 }
 
 // A jobOf returns the command line of a job of a ferry program.
@@ -42,11 +56,13 @@ type jobOf func(program string) []string
 
 // A variant is ferry with other flags, or another ferry.
 type variant struct {
-	Title   string
-	flags   []string
-	job     jobOf
-	program string  // Path of a ferry, or empty for the measured one.
-	rows    *figure // Describes the rows of its job. It is nil if they are those of the figure.
+	Title string
+	flags []string
+	job   jobOf
+	// Path of a ferry, or empty for the measured one.
+	program string
+	// Describes the rows of its job. It is nil if they are those of the figure.
+	rows *figure
 }
 
 // largeMessage is the size above which OSU's loops are shorter.

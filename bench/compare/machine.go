@@ -18,17 +18,19 @@ import (
 
 // machineInfo describes the run: its time, machine and software.
 type machineInfo struct {
-	Date       string    `json:"date"`
-	Seconds    float64   `json:"seconds"`
-	Processor  string    `json:"processor"`
-	Processors int       `json:"processors"`
-	Memory     string    `json:"memory"`
-	Kernel     string    `json:"kernel"`
-	System     string    `json:"system"`
-	Release    string    `json:"release"` // Release of the system, as in "debian 12", which determines the versions of peers.
-	Load       string    `json:"load"`    // Load average of the minute before, because other work disturbs in every state of the machine.
-	Commit     string    `json:"commit"`  // Commit of ferry, or empty.
-	Versions   []version `json:"versions"`
+	Date       string  `json:"date"`
+	Seconds    float64 `json:"seconds"`
+	Processor  string  `json:"processor"`
+	Processors int     `json:"processors"`
+	Memory     string  `json:"memory"`
+	Kernel     string  `json:"kernel"`
+	System     string  `json:"system"`
+	// Release of the system, as in "debian 12", which determines the versions of peers.
+	Release string `json:"release"`
+	// Load average of the minute before, because other work disturbs in every state of the machine.
+	Load     string    `json:"load"`
+	Commit   string    `json:"commit"` // Commit of ferry, or empty.
+	Versions []version `json:"versions"`
 }
 
 type version struct {

@@ -34,21 +34,26 @@ import (
 
 // options of a run.
 type options struct {
-	ferry        string // Path of the measured ferry.
-	before       string // Path of an earlier ferry instead of the peers, or empty.
+	ferry string // Path of the measured ferry.
+	// Path of an earlier ferry instead of the peers, or empty.
+	before       string
 	instructions string // Path of bin/instructions.
-	vendor       string // Path of a ferry with examples/vendor-udp.
-	peers        string // Folder of the C sources and of peers.json.
-	build        string // Folder of the compiled peers.
-	out          string // Folder of the results, two files per machine.
-	docs         string // Folder of performance.md and the plots.
-	rows         *regexp.Regexp
-	hasAllRows   bool // All rows are measured.
-	pairs        int
-	repeat       int // Repetitions of sweeps.
-	limit        time.Duration
-	timeout      time.Duration
-	isRender     bool
+	// Path of a ferry with examples/vendor-udp.
+	vendor string
+	// Folder of the C sources and of peers.json.
+	peers string
+	build string // Folder of the compiled peers.
+	// Folder of the results, two files per machine.
+	out string
+	// Folder of performance.md and the plots.
+	docs       string
+	rows       *regexp.Regexp
+	hasAllRows bool // All rows are measured.
+	pairs      int
+	repeat     int // Repetitions of sweeps.
+	limit      time.Duration
+	timeout    time.Duration
+	isRender   bool
 }
 
 func main() {
@@ -175,7 +180,8 @@ type selection struct {
 	sweeps    []sweep
 	protocols []protocolRow
 	alone     []ownRow
-	hasMemory bool // The memory of ranks is measured.
+	// The memory of ranks is measured.
+	hasMemory bool
 }
 
 // selected returns the rows that match o.rows. Beside an earlier ferry there are figures only.

@@ -37,8 +37,9 @@ type series struct {
 	ours    side
 	theirs  side
 	pairs   []pair
-	failed  int    // Number of pairs with a failed sample.
-	why     string // the last failure
+	// Number of pairs with a failed sample.
+	failed int
+	why    string // the last failure
 }
 
 // series returns the series of a figure: one per relevant setting of each
@@ -106,7 +107,8 @@ func (s *series) needs(b bests, want int, late bool) bool {
 type comparison struct {
 	*options
 	*gauge
-	list []peer // Empty for a comparison with an earlier ferry.
+	// Empty for a comparison with an earlier ferry.
+	list []peer
 	end  time.Time
 	note func(format string, a ...any)
 

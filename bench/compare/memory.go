@@ -11,13 +11,15 @@ import (
 
 // memoryRow is the memory of a rank of a job in MiB, as the mean of all ranks.
 type memoryRow struct {
-	Private     float64 `json:"private_mib"`
-	Share       float64 `json:"pss_mib"` // Private memory, and shared memory divided by the number of its users.
-	Shm         float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
-	Ranks       int     `json:"ranks"`
-	Messages    string  `json:"messages"` // Earlier messages: to neighbors, or to all ranks.
-	Of          string  `json:"of"`
-	NotMeasured string  `json:"not_measured,omitempty"`
+	Private float64 `json:"private_mib"`
+	// Private memory, and shared memory divided by the number of its users.
+	Share float64 `json:"pss_mib"`
+	Shm   float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
+	Ranks int     `json:"ranks"`
+	// Earlier messages: to neighbors, or to all ranks.
+	Messages    string `json:"messages"`
+	Of          string `json:"of"`
+	NotMeasured string `json:"not_measured,omitempty"`
 }
 
 const toNeighbours = "to neighbours"

@@ -15,13 +15,16 @@ import (
 
 // A peer is another MPI library, or a program without any, as peers.json describes it.
 type peer struct {
-	Name           string    `json:"name"`
-	Title          string    `json:"title"`
-	Compiler       string    `json:"compiler"`
-	Flags          []string  `json:"flags"`          // of the compiler, besides those of all
-	Sources        []string  `json:"sources"`        // Patterns in the folder of peers.json; by default all MPI programs.
-	Launcher       string    `json:"launcher"`       // Empty if the program starts its ranks itself.
-	Threads        bool      `json:"threads"`        // The launcher starts one process with threads as ranks.
+	Name     string   `json:"name"`
+	Title    string   `json:"title"`
+	Compiler string   `json:"compiler"`
+	Flags    []string `json:"flags"` // of the compiler, besides those of all
+	// Patterns in the folder of peers.json; by default all MPI programs.
+	Sources []string `json:"sources"`
+	// Empty if the program starts its ranks itself.
+	Launcher string `json:"launcher"`
+	// The launcher starts one process with threads as ranks.
+	Threads        bool      `json:"threads"`
 	Bound          []string  `json:"bound"`          // arguments that give each rank a core
 	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
 	AsRoot         []string  `json:"as_root"`        // arguments that root needs
@@ -30,13 +33,16 @@ type peer struct {
 
 // A setting is a way to run a peer.
 type setting struct {
-	Title     string   `json:"title"`
-	Default   bool     `json:"default"`    // as it comes, without arguments
-	Args      []string `json:"args"`       // of the launcher
-	FromBytes int      `json:"from_bytes"` // Smallest size of messages that it affects.
-	Only      string   `json:"only"`       // for figures over that network alone
-	From      string   `json:"from"`       // First version of the peer with the setting, or empty.
-	Below     string   `json:"below"`      // First later version without it, or empty.
+	Title   string   `json:"title"`
+	Default bool     `json:"default"` // as it comes, without arguments
+	Args    []string `json:"args"`    // of the launcher
+	// Smallest size of messages that it affects.
+	FromBytes int    `json:"from_bytes"`
+	Only      string `json:"only"` // for figures over that network alone
+	// First version of the peer with the setting, or empty.
+	From string `json:"from"`
+	// First later version without it, or empty.
+	Below string `json:"below"`
 }
 
 // of returns the peer with the settings of its version.

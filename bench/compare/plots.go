@@ -24,7 +24,8 @@ import (
 type graph struct {
 	bench, Title, axis string
 	Short              string
-	isLegendAtTop      bool // The legend is in the upper left corner, not in the lower one.
+	// The legend is in the upper left corner, not in the lower one.
+	isLegendAtTop bool
 }
 
 var graphs = []graph{

@@ -21,11 +21,13 @@ const copyParam = "btl.shm.single_copy"
 // A protocolRow is a loop over several sizes of message, by the selector
 // and by each fixed value.
 type protocolRow struct {
-	name       string
-	wanted     float64 // Least speed of the selector to that of the best fixed value.
-	parts      []figure
-	flags      []string // Flags of all runs.
-	copyValues []string // Values of copyParam, with the selector first.
+	name string
+	// Least speed of the selector to that of the best fixed value.
+	wanted float64
+	parts  []figure
+	flags  []string // Flags of all runs.
+	// Values of copyParam, with the selector first.
+	copyValues []string
 }
 
 // protocolRows returns rows of messages in one direction, in both, and in windows, in ordinary and
@@ -76,13 +78,17 @@ func protocolRows() (list []protocolRow) {
 
 // A protocolPoint is one size of a protocolRow.
 type protocolPoint struct {
-	Name   string             `json:"figure"`
-	Size   int                `json:"size"`
-	Unit   string             `json:"unit"`
-	Values map[string]float64 `json:"values"` // Medians by value of btl.shm.single_copy.
-	Best   string             `json:"best"`   // Fixed value with the worst ratio of the selector.
-	Ratio  float64            `json:"ratio"`  // Speed of the selector to that of the best, round by round.
-	Itself float64            `json:"itself"` // The same ratio of the selector to itself, or 0 if not measured.
+	Name string `json:"figure"`
+	Size int    `json:"size"`
+	Unit string `json:"unit"`
+	// Medians by value of btl.shm.single_copy.
+	Values map[string]float64 `json:"values"`
+	// Fixed value with the worst ratio of the selector.
+	Best string `json:"best"`
+	// Speed of the selector to that of the best, round by round.
+	Ratio float64 `json:"ratio"`
+	// The same ratio of the selector to itself, or 0 if not measured.
+	Itself float64 `json:"itself"`
 }
 
 // compareProtocols measures a protocolRow. The result is that of its worst size, with all sizes beside it.

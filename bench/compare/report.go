@@ -242,8 +242,10 @@ func replaceSection(text, section string) (string, error) {
 
 // An order is the figures of a report by the position of ferry, as lists of names with ratios.
 type order struct {
-	aheadOfAll      []string // Ahead of every setting of every peer.
-	aheadOfDefaults []string // Ahead of the peers as they come, behind the best of their settings.
+	// Ahead of every setting of every peer.
+	aheadOfAll []string
+	// Ahead of the peers as they come, behind the best of their settings.
+	aheadOfDefaults []string
 	behind          []string
 }
 

@@ -23,14 +23,15 @@ import (
 
 // A sample is one run of one benchmark.
 type sample struct {
-	Value      float64 `json:"value"`          // in the figure's unit
-	Hop        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
-	Outside    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
-	Others     float64 `json:"others"`         // processors that worked for others meanwhile
-	Near       bool    `json:"near"`           // State of the machine, by all raw hops of the run.
-	instrument string  // that has taken Hop
-	size       int     // bytes of a message
-	round      int     // of a sweep
+	Value   float64 `json:"value"`          // in the figure's unit
+	Hop     float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
+	Outside float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
+	Others  float64 `json:"others"`         // processors that worked for others meanwhile
+	// State of the machine, by all raw hops of the run.
+	Near       bool   `json:"near"`
+	instrument string // that has taken Hop
+	size       int    // bytes of a message
+	round      int    // of a sweep
 }
 
 // MarshalJSON keeps five digits, which is more than the machine does.
@@ -51,7 +52,8 @@ const (
 // usage is the time of a command.
 type usage struct {
 	whole time.Duration // From start to end.
-	own   time.Duration // Processor time, including children.
+	// Processor time, including children.
+	own time.Duration
 }
 
 // command runs a command with a time limit, and returns its output and usage. After a failure, none of its

@@ -16,14 +16,16 @@ type twoFigures struct {
 
 // medians summarize the samples of one state, or all.
 type medians struct {
-	Ours       float64     `json:"ours"`  // 0 without samples.
-	Theirs     float64     `json:"peers"` // 0 without samples.
-	Ratio      float64     `json:"ratio"` // Ours / Theirs, or 0 if one is missing.
-	Best       *twoFigures `json:"best_pair,omitempty"`
-	Hop        float64     `json:"raw_hop_ns"`
-	Others     float64     `json:"others"` // Processors that worked for other processes.
-	OursTaken  int         `json:"ours_taken"`
-	PeersTaken int         `json:"peers_taken"`
+	Ours   float64 `json:"ours"`  // 0 without samples.
+	Theirs float64 `json:"peers"` // 0 without samples.
+	// Ours / Theirs, or 0 if one is missing.
+	Ratio float64     `json:"ratio"`
+	Best  *twoFigures `json:"best_pair,omitempty"`
+	Hop   float64     `json:"raw_hop_ns"`
+	// Processors that worked for other processes.
+	Others     float64 `json:"others"`
+	OursTaken  int     `json:"ours_taken"`
+	PeersTaken int     `json:"peers_taken"`
 }
 
 // A result summarizes a series. Samples are compared with samples of the same state, near or far, and both states are

@@ -11,8 +11,9 @@ import (
 // A sweep is a figure over the size of the message, with one curve for ferry and one per
 // setting of each peer.
 type sweep struct {
-	Name  string
-	parts []figure // Ranges of sizes with different loops.
+	Name string
+	// Ranges of sizes with different loops.
+	parts []figure
 }
 
 // sweeps are those of the plots.

@@ -34,9 +34,10 @@ import (
 
 // Row is the result of one PML and policy.
 type Row struct {
-	PML          string  `json:"pml"`
-	Policy       string  `json:"policy"`
-	Instructions float64 `json:"instructions"` // Per message, from Send to Recv.
+	PML    string `json:"pml"`
+	Policy string `json:"policy"`
+	// Per message, from Send to Recv.
+	Instructions float64 `json:"instructions"`
 }
 
 func main() {

@@ -66,8 +66,9 @@ type module struct {
 	up     btl.Receiver
 	engine *progress.Engine
 	dice   faults.Dice
-	paths  map[framework.Incarnation]*inbound // The latest path from each peer.
-	late   []*inbound                         // Paths with delayed frames.
+	// The latest path from each peer.
+	paths  map[framework.Incarnation]*inbound
+	late   []*inbound // Paths with delayed frames.
 	frames int
 }
 

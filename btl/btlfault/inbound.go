@@ -65,11 +65,15 @@ type inbound struct {
 	peer framework.Incarnation
 	up   btl.Inbound
 
-	delayed   [][]byte // Delayed frames and their successors.
-	overtaken []byte   // Frame to deliver after the next one, or nil.
-	pollsLeft int      // Polls until the delivery of all frames held here.
-	isLate    bool     // Listed in module.late.
-	endErr    error    // Reason of the end of the path, or nil.
+	// Delayed frames and their successors.
+	delayed [][]byte
+	// Frame to deliver after the next one, or nil.
+	overtaken []byte
+	// Polls until the delivery of all frames held here.
+	pollsLeft int
+	isLate    bool // Listed in module.late.
+	// Reason of the end of the path, or nil.
+	endErr error
 }
 
 var errKilled = errors.New("the path was ended by fault injection")

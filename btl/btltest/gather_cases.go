@@ -99,8 +99,10 @@ func (w *world) gatherEnds() {
 type placements struct {
 	*path
 	placeCalls int
-	header     []byte // Header of the payload that is being placed.
-	guarded    []byte // Destination with its guards, nil if there is none.
+	// Header of the payload that is being placed.
+	header []byte
+	// Destination with its guards, nil if there is none.
+	guarded []byte
 }
 
 // guard is the memory on each side of a destination.

@@ -12,8 +12,10 @@ import (
 // receiver's source.
 type wire struct {
 	from, to *memoryModule
-	peer     framework.Incarnation // The receiver, as the sender identifies it.
-	sender   framework.Incarnation // The sender, as the receiver identifies it.
+	// The receiver, as the sender identifies it.
+	peer framework.Incarnation
+	// The sender, as the receiver identifies it.
+	sender framework.Incarnation
 
 	// The following fields are guarded by the network's lock.
 	state wireState

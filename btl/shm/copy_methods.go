@@ -86,10 +86,12 @@ type peerMemory struct {
 	writeFailure error
 
 	// The following fields are explained in peer_identity.go.
-	pid             int    // Process id of the peer that the kernel vouches for, 0 until identify succeeds.
-	tableAddress    uint64 // Address of the table in that process.
+	pid int // Process id of the peer that the kernel vouches for, 0 until identify succeeds.
+	// Address of the table in that process.
+	tableAddress    uint64
 	identifyFailure error
-	checkedShares   [shmlayout.Shares]btl.Remote // Shares that have been compared with the table.
+	// Shares that have been compared with the table.
+	checkedShares [shmlayout.Shares]btl.Remote
 }
 
 // remoteInboxOf returns the peer's inbox while there is a path from or to it, or nil.

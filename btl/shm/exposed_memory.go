@@ -19,9 +19,12 @@ import (
 // description is the content of a btl.Remote. It locates the bytes in a region, in the address
 // space of the owner, or in both. docs/wire.md has the layout.
 type description struct {
-	regionNumber uint32 // 0 if the bytes are in no region.
-	address      uint64 // Address in the owner's memory, 0 if it may not be read there.
-	regionOffset uint64 // Offset in the memory of the region.
+	// 0 if the bytes are in no region.
+	regionNumber uint32
+	// Address in the owner's memory, 0 if it may not be read there.
+	address uint64
+	// Offset in the memory of the region.
+	regionOffset uint64
 	length       uint64
 }
 

@@ -19,7 +19,8 @@ const maxMapped = 256
 type mappedRegion struct {
 	view    shmlayout.Region
 	mapping *segment.Mapping
-	lastUse uint64 // Value of module.useClock at the last use.
+	// Value of module.useClock at the last use.
+	lastUse uint64
 }
 
 type regionKey struct {

@@ -32,10 +32,12 @@ const (
 
 // line is the first cache line of a slot. Its member writes it, and others read it.
 type line struct {
-	posted   uint32 // Phase from 1, 0 if empty. Stored last, atomically.
-	code     uint32 // Operation and root.
-	total    uint64 // Args.Size.
-	length   uint32 // Bytes of data, with the flag pastCaches.
+	// Phase from 1, 0 if empty. Stored last, atomically.
+	posted uint32
+	code   uint32 // Operation and root.
+	total  uint64 // Args.Size.
+	// Bytes of data, with the flag pastCaches.
+	length   uint32
 	readCost [storeModes]cost
 	data     [40]byte // Holds data up to its size.
 }
@@ -63,7 +65,8 @@ func ShapeFor(shape coll.Shape) (_ coll.Shape, ok bool) {
 
 // Layout is the layout of a segment, equal in all members of a communicator.
 type Layout struct {
-	coll.Placement // Nodes of the ranks. The index of a rank on its node is its local rank.
+	// Nodes of the ranks. The index of a rank on its node is its local rank.
+	coll.Placement
 
 	chunk int
 }
@@ -91,15 +94,20 @@ type Instance struct {
 	card       []byte
 	bells      []progress.RemoteBell // Of the other members.
 	closeBells []func()
-	isOrdered  bool // Bells require a visible post, because members are ranks of this process.
+	// Bells require a visible post, because members are ranks of this process.
+	isOrdered bool
 
-	lines      []line // By local rank and slot.
-	data       []byte // By local rank and slot.
-	phase      uint32 // Phases that this member has begun.
+	lines []line // By local rank and slot.
+	data  []byte // By local rank and slot.
+	// Phases that this member has begun.
+	phase      uint32
 	lastPosted uint32
-	allPosted  uint32 // All members have posted this phase or a later one.
-	awaited    int    // Local rank that AwaitAll polls next.
-	emptyPolls int    // Since the last post that was found.
+	// All members have posted this phase or a later one.
+	allPosted uint32
+	// Local rank that AwaitAll polls next.
+	awaited int
+	// Since the last post that was found.
+	emptyPolls int
 	operations []operation
 	writer     storeSelector
 }

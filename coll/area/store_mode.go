@@ -49,10 +49,11 @@ func (c *cost) update(ticks uint64, n int) {
 
 // storeSelector selects the storeMode of a member.
 type storeSelector struct {
-	current       storeMode
-	isProbing     bool
-	sinceSwitch   int // Posts in the current mode.
-	untilDecision int // Posts until the next probe starts or this one ends.
+	current     storeMode
+	isProbing   bool
+	sinceSwitch int // Posts in the current mode.
+	// Posts until the next probe starts or this one ends.
+	untilDecision int
 	writeCost     [storeModes]cost
 	peerRead      [storeModes]cost           // Published by the last reader.
 	readCost      [readUses][storeModes]cost // Of this member.

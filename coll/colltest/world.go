@@ -32,8 +32,9 @@ type World struct {
 }
 
 type mailbox struct {
-	mu      sync.Mutex
-	arrived chan struct{} // Closed and replaced when a message arrives.
+	mu sync.Mutex
+	// Closed and replaced when a message arrives.
+	arrived chan struct{}
 	queue   []*message
 }
 

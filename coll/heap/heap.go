@@ -21,8 +21,9 @@ type Node struct {
 	ranks []int
 	bell  func(rank int) progress.RemoteBell
 
-	mu      sync.Mutex
-	last    uint32 // The last number that was given out.
+	mu sync.Mutex
+	// The last number that was given out.
+	last    uint32
 	entries map[entry]any
 }
 

@@ -50,7 +50,8 @@ func (g Group) Bcast(s *coll.Schedule, top int, buf coll.Ref, n int) {
 
 // Sum is the combination of the contributions of consecutive leaders.
 type Sum struct {
-	At coll.Ref // Changes as other leaders' contributions are combined with it.
+	// Changes as other leaders' contributions are combined with it.
+	At coll.Ref
 
 	s     *coll.Schedule
 	n     int

@@ -23,8 +23,10 @@ type team struct {
 	working  []paddedFlag // By local rank.
 	counters [][]counter
 
-	postGate     gate // Without a word, because posts have their phase.
-	gatheredGate gate // Latest phase in which all ranks have arrived.
+	// Without a word, because posts have their phase.
+	postGate gate
+	// Latest phase in which all ranks have arrived.
+	gatheredGate gate
 	releasedGate gate // Latest phase that is complete.
 	work         work
 
@@ -32,7 +34,8 @@ type team struct {
 	// has been observed outside of the slices of others after that.
 	isAborted atomic.Bool
 	isQuiet   atomic.Bool
-	failure   atomic.Pointer[error] // Reason why no operation can complete.
+	// Reason why no operation can complete.
+	failure atomic.Pointer[error]
 }
 
 // postSlots is the number of phases for which a post is retained. A rank posts phase n+2 only
@@ -44,18 +47,22 @@ const maxInline = 32
 
 // post is the post of a rank in a phase. It is one aligned cache line without pointers.
 type post struct {
-	phase      uint32 // Phase, counted from 1. It is stored last, atomically.
+	// Phase, counted from 1. It is stored last, atomically.
+	phase      uint32
 	code       uint32 // Operation and root.
 	totalBytes uint64 // Args.Size.
-	readyBytes uint64 // Bytes of the published slice that may be read. Accessed atomically.
+	// Bytes of the published slice that may be read. Accessed atomically.
+	readyBytes uint64
 	_          [8]byte
-	data       [maxInline]byte // Operand of at most maxInline bytes.
+	// Operand of at most maxInline bytes.
+	data [maxInline]byte
 }
 
 // published has the slices of a larger operand. The rank must not return from the operation while
 // others may use them.
 type published struct {
-	in, out []byte // Operand and result. The result is nil at a rank without one.
+	// Operand and result. The result is nil at a rank without one.
+	in, out []byte
 	_       [16]byte
 }
 
@@ -79,13 +86,15 @@ const fanIn = 8
 type gate struct {
 	word     atomic.Uint32
 	sleepers atomic.Pointer[sleeper]
-	result   [maxInline]byte // Result for operands in posts, used by releasedGate only.
-	_        [80]byte
+	// Result for operands in posts, used by releasedGate only.
+	result [maxInline]byte
+	_      [80]byte
 }
 
 // work distributes the chunks of a reduction.
 type work struct {
-	claims atomic.Uint64 // Phase in the upper half, next chunk in the lower half.
+	// Phase in the upper half, next chunk in the lower half.
+	claims atomic.Uint64
 	_      [56]byte
 	done   atomic.Uint32 // Number of completed chunks.
 	_      [124]byte

@@ -67,7 +67,8 @@ func absolute(rel, root, n int) int  { return (rel + root) % n }
 // consecutive, and so are those of successive actors.
 type actors struct {
 	count int // A power of two.
-	pairs int // The ranks below 2*pairs form pairs.
+	// The ranks below 2*pairs form pairs.
+	pairs int
 }
 
 func actorsOf(size int) actors {

@@ -20,8 +20,9 @@ var logParams = []framework.ParamSpec{
 
 // LogLevels has the least levels that are logged.
 type LogLevels struct {
-	Usual  slog.Level
-	byName map[string]slog.Level // By component ("btl.shm") or framework ("btl").
+	Usual slog.Level
+	// By component ("btl.shm") or framework ("btl").
+	byName map[string]slog.Level
 }
 
 // LogOff is above all levels.

@@ -21,7 +21,8 @@ const module = "github.com/ferrympi/ferry"
 // Package has the names in the generated code.
 type Package struct {
 	Name string // of the package
-	Func string // Function without parameters that returns a registry.
+	// Function without parameters that returns a registry.
+	Func string
 	From string // the manifest's file name, for comments
 }
 

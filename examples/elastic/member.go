@@ -27,24 +27,29 @@ type member struct {
 	options
 	session *mpi.Session
 	state   state
-	pset    string    // The main set, the processes that compute.
-	comm    *mpi.Comm // Of the main set; nil during a recovery.
-	oldSets []string  // For rank 0 to delete.
-	watch   watch     // Of the main set.
+	// The main set, the processes that compute.
+	pset string
+	// Of the main set; nil during a recovery.
+	comm    *mpi.Comm
+	oldSets []string // For rank 0 to delete.
+	watch   watch    // Of the main set.
 
 	request     *mpi.Future[[]string]        // Of rank 0, with -async.
 	integration *mpi.Future[mpi.Integration] // In progress, with -async.
 	delta       string                       // Of the latest integration.
-	undone      int                          // Consecutive changes that were undone.
+	// Consecutive changes that were undone.
+	undone int
 }
 
 // state is everything that an added process needs to continue. It travels as data of the main set.
 type state struct {
-	Round   int64     // Completed rounds of work.
-	Changes int       // Integrated changes.
-	Initial int       // Number of processes at the start.
-	IsBack  bool      // With -to, the way is back to Initial.
-	End     time.Time // With -for.
+	Round   int64 // Completed rounds of work.
+	Changes int   // Integrated changes.
+	// Number of processes at the start.
+	Initial int
+	// With -to, the way is back to Initial.
+	IsBack bool
+	End    time.Time // With -for.
 }
 
 const stateKey = "state"

@@ -9,8 +9,9 @@ import (
 // A watch follows the changes of one set. It is the only one to wait for them, since each
 // change is reported once per process.
 type watch struct {
-	alive  context.Context // Ends when a member of the set has ended.
-	events chan struct{}   // Receives after each change.
+	// Ends when a member of the set has ended.
+	alive  context.Context
+	events chan struct{} // Receives after each change.
 	stop   func()
 }
 

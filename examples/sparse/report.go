@@ -14,8 +14,10 @@ import (
 
 // cost is the cost of communicators in a process.
 type cost struct {
-	Paths   int64 // Other processes with a path of a transport.
-	Private int64 // Memory that no other process shares, in KiB.
+	// Other processes with a path of a transport.
+	Paths int64
+	// Memory that no other process shares, in KiB.
+	Private int64
 }
 
 // costOf measures the process me.

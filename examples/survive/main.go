@@ -26,12 +26,14 @@ import (
 
 // options are the flags.
 type options struct {
-	grid     int          // Rows and columns of the plate.
-	steps    int          // Length of the computation.
-	interval int          // Steps between checkpoints.
-	copies   int          // Copies of each block in other ranks.
-	kill     map[int]bool // Ranks that kill themselves.
-	seed     uint64       // Of the random steps; 0: another seed in each run.
+	grid     int // Rows and columns of the plate.
+	steps    int // Length of the computation.
+	interval int // Steps between checkpoints.
+	// Copies of each block in other ranks.
+	copies int
+	kill   map[int]bool // Ranks that kill themselves.
+	// Of the random steps; 0: another seed in each run.
+	seed uint64
 }
 
 func main() {

@@ -21,14 +21,16 @@ type checkpoint struct {
 // member is a rank of the computation.
 type member struct {
 	options
-	world *mpi.Comm // Of all ranks at the start. The caller closes it.
+	// Of all ranks at the start. The caller closes it.
+	world *mpi.Comm
 	comm  *mpi.Comm // Of the survivors.
 	saved checkpoint
 	// mustRestore is set after a Shrink, until all rows have an owner again.
 	mustRestore bool
 
 	dieAt int
-	die   func() // Nil unless the rank kills itself.
+	// Nil unless the rank kills itself.
+	die func()
 }
 
 // phase is a part of the computation after which the members agree on its success. It returns the

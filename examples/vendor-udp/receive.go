@@ -13,15 +13,16 @@ import (
 
 // recvPath is a path from a peer.
 type recvPath struct {
-	m          *module
-	id         uint64
-	peer       framework.Incarnation
-	greeting   []byte
-	dest       syscall.Sockaddr // Destination of acks.
-	upcall     btl.Inbound
-	nextSeq    uint32            // First missing frame.
-	reordered  int               // Frames in reorderBuf.
-	reorderBuf [maxWindow][]byte // By sequence number modulo maxWindow.
+	m         *module
+	id        uint64
+	peer      framework.Incarnation
+	greeting  []byte
+	dest      syscall.Sockaddr // Destination of acks.
+	upcall    btl.Inbound
+	nextSeq   uint32 // First missing frame.
+	reordered int    // Frames in reorderBuf.
+	// By sequence number modulo maxWindow.
+	reorderBuf [maxWindow][]byte
 
 	unackedFrames int
 	ackDueAt      time.Duration // Zero if no ack is owed.

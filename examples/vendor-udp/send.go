@@ -31,20 +31,26 @@ type sendPath struct {
 	firstUnacked, nextSeq uint32
 	slots                 [maxWindow]slot
 
-	silence        time.Duration // Time spent waiting for the peer since its last reply.
-	silenceSince   time.Duration // End of the time counted in silence.
-	openedAt       time.Duration // Start of the exchange that awaits opened or left.
-	attempts       int           // Datagrams sent in that exchange.
-	window         float64       // Frames.
+	// Time spent waiting for the peer since its last reply.
+	silence time.Duration
+	// End of the time counted in silence.
+	silenceSince time.Duration
+	// Start of the exchange that awaits opened or left.
+	openedAt time.Duration
+	// Datagrams sent in that exchange.
+	attempts       int
+	window         float64 // Frames.
 	slowStartLimit float64
-	recoverySeq    uint32 // Losses below it have halved the window.
-	rtt, rttVar    time.Duration
-	backoff        int
+	// Losses below it have halved the window.
+	recoverySeq uint32
+	rtt, rttVar time.Duration
+	backoff     int
 }
 
 // slot holds a frame in flight.
 type slot struct {
-	buf          []byte // The frame follows the room for header and ack.
+	// The frame follows the room for header and ack.
+	buf          []byte
 	datagram     []byte
 	sentAt       time.Duration
 	isRetransmit bool

@@ -10,9 +10,10 @@ import (
 
 // source polls one peer. All paths share the socket, and Peek leaves datagrams of other peers to Poll.
 type source struct {
-	m      *module
-	peer   framework.Incarnation
-	peeked *recvPath // Path of the frame that Peek returned.
+	m    *module
+	peer framework.Incarnation
+	// Path of the frame that Peek returned.
+	peeked *recvPath
 }
 
 var _ btl.Peeker = (*source)(nil)

@@ -122,10 +122,12 @@ type module struct {
 	closed bool
 	send   func(b []byte, to syscall.Sockaddr) error // Replaced in tests.
 
-	buf           []byte
-	bufferedBytes int // Size of the datagram in buf that awaits Poll, or 0.
+	buf []byte
+	// Size of the datagram in buf that awaits Poll, or 0.
+	bufferedBytes int
 	bufferedFrom  syscall.Sockaddr
-	hasHostErrors bool // The error queue may have entries.
+	// The error queue may have entries.
+	hasHostErrors bool
 	hadEvents     bool // The last Poll returned events.
 
 	sendPaths  map[uint64]*sendPath // By path id.
@@ -136,7 +138,8 @@ type module struct {
 	// Times are relative to openedAt.
 	openedAt  time.Time
 	nextTimer time.Duration // Zero without timers.
-	lastClock time.Duration // At the last received datagram or timer check.
+	// At the last received datagram or timer check.
+	lastClock time.Duration
 }
 
 // now returns the time since openedAt, at least 1.

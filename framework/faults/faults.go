@@ -15,24 +15,31 @@ import (
 // Plan configures the faults. A rate of n injects one fault in n messages on average (frames, below a BTL), and zero
 // disables the fault.
 type Plan struct {
-	Seed uint64 // Of the random numbers, combined with the rank.
+	// Of the random numbers, combined with the rank.
+	Seed uint64
 
 	// Faults that break a contract.
 	Drop      int
 	Duplicate int
-	Corrupt   int // Flips one bit in the first 64 bytes.
-	Reorder   int // Swaps a message with the next one, if it follows soon.
+	// Flips one bit in the first 64 bytes.
+	Corrupt int
+	// Swaps a message with the next one, if it follows soon.
+	Reorder int
 
 	// Faults of BTLs within the contract. KillAfter ends paths.
 	WouldBlock int // A reservation returns "would block".
-	Delay      int // Delays a frame and those behind it by 1 to MaxDelay polls.
-	MaxDelay   int // Zero means 16.
-	KillAfter  int // Ends every path to the process after that many frames.
+	// Delays a frame and those behind it by 1 to MaxDelay polls.
+	Delay    int
+	MaxDelay int // Zero means 16.
+	// Ends every path to the process after that many frames.
+	KillAfter int
 
 	// Faults of the library below the component, which no protocol survives.
-	HangOpen   bool
-	HangAfter  int // Poll blocks forever after that many messages.
-	CrashAfter int // Raises SIGSEGV after that many messages.
+	HangOpen bool
+	// Poll blocks forever after that many messages.
+	HangAfter int
+	// Raises SIGSEGV after that many messages.
+	CrashAfter int
 }
 
 // Count counts injected faults. It is safe for concurrent use.

@@ -18,11 +18,13 @@ import (
 
 // Line is one process's view of the shared cache line.
 type Line struct {
-	word       *atomic.Uint64
-	hops       uint64 // Last counter seen.
-	hasYielded bool   // The last hop waited for a processor.
+	word *atomic.Uint64
+	hops uint64 // Last counter seen.
+	// The last hop waited for a processor.
+	hasYielded bool
 
-	_ [128]byte // Keeps Lines of different goroutines in separate cache lines.
+	// Keeps Lines of different goroutines in separate cache lines.
+	_ [128]byte
 }
 
 // At returns the line at the start of mem, which is zeroed, aligned to a cache line and mapped

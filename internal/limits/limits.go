@@ -18,7 +18,8 @@ import (
 
 // Need holds the resources required in addition to those in use.
 type Need struct {
-	Files int // Descriptors, including the descriptors of the runtime's poller.
+	// Descriptors, including the descriptors of the runtime's poller.
+	Files int
 
 	// Threads counts new threads of this process and of the processes that it starts.
 	Threads int

@@ -10,8 +10,9 @@ import (
 
 // A term is a word that docs/terms.md replaces.
 type term struct {
-	name    string // Key in exceptions.txt.
-	pattern string // Regular expression of whole words, in lower case.
+	name string // Key in exceptions.txt.
+	// Regular expression of whole words, in lower case.
+	pattern string
 	write   string // The replacement.
 	re      *regexp.Regexp
 }
@@ -45,8 +46,10 @@ func compile(list []term) []term {
 
 // An exception allows a term below a path.
 type exception struct {
-	term   string // Name of the term, or * for all.
-	path   string // Path relative to the root; a folder stands for everything below it.
+	// Name of the term, or * for all.
+	term string
+	// Path relative to the root; a folder stands for everything below it.
+	path   string
 	reason string
 	used   bool
 }

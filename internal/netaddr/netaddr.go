@@ -17,11 +17,15 @@ import (
 type Interface struct {
 	Name  string
 	Flags net.Flags
-	Nets  []netip.Prefix // Its addresses, with the network of each.
-	Empty bool           // It is a bridge without members.
+	// Its addresses, with the network of each.
+	Nets []netip.Prefix
+	// It is a bridge without members.
+	Empty bool
 
-	HasDefault bool // It has a default route. Set by HostWithRoutes.
-	Speed      int  // In Mb/s, 0 if unknown. Set by HostWithRoutes.
+	// It has a default route. Set by HostWithRoutes.
+	HasDefault bool
+	// In Mb/s, 0 if unknown. Set by HostWithRoutes.
+	Speed int
 }
 
 func (i Interface) isUp() bool       { return i.Flags&net.FlagUp != 0 }

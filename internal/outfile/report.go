@@ -16,7 +16,8 @@ import (
 // Report is a file whose contents are replaced as a whole, once or repeatedly.
 type Report struct {
 	target *target
-	stream *os.File // Written in place; nil for a file that is replaced.
+	// Written in place; nil for a file that is replaced.
+	stream *os.File
 }
 
 // NewReport checks that a report can be written to a path, and leaves no file there. Call it before

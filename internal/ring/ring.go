@@ -131,15 +131,20 @@ func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize -
 // all laps; offsets are relative to the first cell.
 type Producer struct {
 	memory
-	head        uint64 // Position of the next word.
-	offset      uint64 // Offset of the next word.
-	lap         uint32
-	reserved    uint32 // Reserved bytes, 0 without a reservation.
-	padding     uint64 // Bytes skipped before the reservation.
-	writableEnd uint64 // First position that the consumer is not known to have returned.
-	softEnd     uint64 // Offset from which small and large frames prefer to wrap.
+	head   uint64 // Position of the next word.
+	offset uint64 // Offset of the next word.
+	lap    uint32
+	// Reserved bytes, 0 without a reservation.
+	reserved uint32
+	// Bytes skipped before the reservation.
+	padding uint64
+	// First position that the consumer is not known to have returned.
+	writableEnd uint64
+	// Offset from which small and large frames prefer to wrap.
+	softEnd uint64
 
-	fastPutLimit uint64 // Largest frame of the fast path of Put.
+	// Largest frame of the fast path of Put.
+	fastPutLimit uint64
 	storeSelector
 
 	// Cells between these offsets may hold payload in place of a word.
@@ -341,12 +346,15 @@ func (p *Producer) Wait(n int) bool {
 // Consumer is the receiving end. It is not safe for concurrent use.
 type Consumer struct {
 	memory
-	nextWord  *atomic.Uint64
-	lap       uint32 // Lap of the next word once it is published.
-	offset    uint64 // Offset of the next word.
-	tail      uint64 // Position of the next word.
-	returned  uint64 // Position up to which cells are returned.
-	frameSpan uint64 // Cells of the frame that Next returned, in bytes.
+	nextWord *atomic.Uint64
+	// Lap of the next word once it is published.
+	lap    uint32
+	offset uint64 // Offset of the next word.
+	tail   uint64 // Position of the next word.
+	// Position up to which cells are returned.
+	returned uint64
+	// Cells of the frame that Next returned, in bytes.
+	frameSpan uint64
 }
 
 // NewConsumer attaches the receiving end, before or after the producer.

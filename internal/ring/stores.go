@@ -27,9 +27,10 @@ const (
 
 // storeSelector selects between ordinary and non-temporal stores.
 type storeSelector struct {
-	usePast        bool
-	untilProbe     uint8
-	contraryProbes uint8 // Consecutive probes against usePast.
+	usePast    bool
+	untilProbe uint8
+	// Consecutive probes against usePast.
+	contraryProbes uint8
 }
 
 // copyPayload copies the payload of a frame.

@@ -18,7 +18,8 @@ const MaxChunks = 1<<20 - 1
 
 // Claims is the decoded word of a share.
 type Claims struct {
-	Number      uint32 // Generation of the share, 24 bits.
+	// Generation of the share, 24 bits.
+	Number      uint32
 	Front, Back uint32 // Claimed chunks, 20 bits each.
 }
 

@@ -20,11 +20,14 @@ import (
 
 // Error is the refusal of a file that another user can change, or whose path another user can.
 type Error struct {
-	Path    string // File, folder or link that failed the check.
-	Problem string // Continues the sentence that Path begins.
+	// File, folder or link that failed the check.
+	Path string
+	// Continues the sentence that Path begins.
+	Problem string
 	Remedy  string
 
-	isWritable bool // The mode of Path is the only problem.
+	// The mode of Path is the only problem.
+	isWritable bool
 }
 
 // Error returns path and problem, without the remedy.

@@ -14,10 +14,13 @@ const maxLinks = 40
 
 // walk is a resolution in progress.
 type walk struct {
-	folder   *os.File // Last checked folder, opened with O_PATH. Its name is the path without links.
-	isShared bool     // Other users may write to folder, which is sticky then.
-	rest     []string // Elements of the path that are not resolved yet.
-	links    int      // Links resolved so far.
+	// Last checked folder, opened with O_PATH. Its name is the path without links.
+	folder *os.File
+	// Other users may write to folder, which is sticky then.
+	isShared bool
+	// Elements of the path that are not resolved yet.
+	rest  []string
+	links int // Links resolved so far.
 }
 
 // resolve checks each element of a path and opens the last one with flags.

@@ -71,8 +71,9 @@ type client struct {
 	bootstrap.Client
 	bootstrap.EventSource
 
-	mu      sync.Mutex
-	onEvent func(bootstrap.Event) // Of the open session; nil if there is none.
+	mu sync.Mutex
+	// Of the open session; nil if there is none.
+	onEvent func(bootstrap.Event)
 }
 
 func newClient(dialed bootstrap.Client) *client {

@@ -20,9 +20,12 @@ type launcher struct {
 	orders *server.Queue[server.Order]
 	ended  *server.Queue[*rank]
 
-	live       int         // Number of ranks that have not returned.
-	departures []departure // Ranks that must return though the job continues.
-	timer      *time.Timer // Set to the first deadline of departures.
+	// Number of ranks that have not returned.
+	live int
+	// Ranks that must return though the job continues.
+	departures []departure
+	// Set to the first deadline of departures.
+	timer *time.Timer
 }
 
 // departure is a rank that must return by a time.

@@ -45,7 +45,8 @@ type Program func(ctx context.Context, c *mpi.Comm) error
 
 // Job is the configuration of a job of ranks. The zero value with a Size is right for most tests.
 type Job struct {
-	Size int // Number of ranks at the start; with Goroutines, of processes.
+	// Number of ranks at the start; with Goroutines, of processes.
+	Size int
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those that leave do not
 	// count. 0: Size.
 	MaxRanks int

@@ -95,17 +95,20 @@ func segments() (string, error) {
 
 // run is a job in progress.
 type run struct {
-	job    Job
-	name   string // For labels. Unique in the process.
-	limit  string // The reason of the timeout, for the report.
+	job Job
+	// For labels. Unique in the process.
+	name string
+	// The reason of the timeout, for the report.
+	limit  string
 	server *server.Server
 
 	end     context.CancelCauseFunc // Of the ranks' context.
 	ctxDone <-chan struct{}         // Closed when that has ended.
 
-	mu       sync.Mutex
-	ranks    map[int]*rank // Those that have not returned.
-	failures []failure     // With Job.Continue, in the order of their time.
+	mu    sync.Mutex
+	ranks map[int]*rank // Those that have not returned.
+	// With Job.Continue, in the order of their time.
+	failures []failure
 	log      []string
 	errs     []string
 }

@@ -16,9 +16,11 @@ const unlimitedSize = 1 << 24
 
 // queueLimits are limits of the operations in progress.
 type queueLimits struct {
-	completions int // Length of the completion queue.
+	// Length of the completion queue.
+	completions int
 	operations  int
-	receives    int // Receives of messages, which count as operations too.
+	// Receives of messages, which count as operations too.
+	receives int
 }
 
 // controlReceiveCount returns the number of control receives. They share the provider's receive queue with

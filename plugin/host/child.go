@@ -15,9 +15,11 @@ import (
 
 // child is a command that ends with this process. A goroutine reaps it when it exits.
 type child struct {
-	cmd            *exec.Cmd
-	thread         *fork.Thread // The kernel kills the child at the end of this thread.
-	stdout, stderr *os.File     // Read ends. Reads end shortly after the child, even if other processes hold the write ends.
+	cmd *exec.Cmd
+	// The kernel kills the child at the end of this thread.
+	thread *fork.Thread
+	// Read ends. Reads end shortly after the child, even if other processes hold the write ends.
+	stdout, stderr *os.File
 	exited         chan struct{}
 }
 

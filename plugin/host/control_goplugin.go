@@ -28,11 +28,12 @@ type goPluginControl struct {
 	client    *plugin.Client
 	transport service.TransportClient
 	command   *command
-	socket    *os.File // The plugin notices its close at the end of this process.
-	output    []*io.PipeWriter
-	pings     chan struct{}
-	ctx       context.Context // Of calls after open; ends with the child
-	cancel    context.CancelFunc
+	// The plugin notices its close at the end of this process.
+	socket *os.File
+	output []*io.PipeWriter
+	pings  chan struct{}
+	ctx    context.Context // Of calls after open; ends with the child
+	cancel context.CancelFunc
 }
 
 func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {

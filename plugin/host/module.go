@@ -26,7 +26,8 @@ type module struct {
 	params    *params
 	name      string
 	caps      wire.Offer // Of the first plugin.
-	wake      int        // An eventfd that each plugin writes to.
+	// An eventfd that each plugin writes to.
+	wake      int
 	policy    restartPolicy
 	restarter restarter
 	blob      atomic.Pointer[[]byte] // nil while no plugin runs.
@@ -41,11 +42,15 @@ type module struct {
 	inbounds     map[uint32]*inbound  // By path number, which is odd.
 	lastOutbound uint32               // Last number in outbounds.
 	lastInbound  uint32               // Last number in inbounds.
-	opening      []*outbound          // Not opened by the plugin yet, oldest first.
-	queue        [][]byte             // Messages without room in the ring.
-	received     uint64               // Number of received messages.
-	hasSlept     bool                 // The plugin may have written to wake since the last read.
-	endReason    error                // Reason of the end, once the protocol is notified.
+	// Not opened by the plugin yet, oldest first.
+	opening []*outbound
+	// Messages without room in the ring.
+	queue    [][]byte
+	received uint64 // Number of received messages.
+	// The plugin may have written to wake since the last read.
+	hasSlept bool
+	// Reason of the end, once the protocol is notified.
+	endReason error
 }
 
 // attach connects the module with the rings of a new plugin.

@@ -12,15 +12,16 @@ import (
 
 // outbound is an endpoint, which is a path to a peer.
 type outbound struct {
-	m            *module
-	id           uint32
-	peer         framework.Incarnation
-	reserved     []byte // Reserved and not committed.
-	isOpened     bool
-	isClosed     bool
-	credit       int
-	sent         uint64
-	completed    uint64    // Leading frames that are completed.
+	m        *module
+	id       uint32
+	peer     framework.Incarnation
+	reserved []byte // Reserved and not committed.
+	isOpened bool
+	isClosed bool
+	credit   int
+	sent     uint64
+	// Leading frames that are completed.
+	completed    uint64
 	openDeadline time.Time // Deadline for opening.
 }
 

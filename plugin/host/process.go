@@ -32,11 +32,13 @@ type process struct {
 	quit    chan struct{}
 	done    sync.WaitGroup
 
-	published  atomic.Uint64 // Messages in the ring to the rank, reported by the plugin.
-	unanswered atomic.Int32  // Pings since the last reply
+	// Messages in the ring to the rank, reported by the plugin.
+	published  atomic.Uint64
+	unanswered atomic.Int32 // Pings since the last reply
 
-	mu        sync.Mutex
-	endReason error       // Reason of the end, nil while it runs.
+	mu sync.Mutex
+	// Reason of the end, nil while it runs.
+	endReason error
 	hasEnded  atomic.Bool // endReason is set.
 }
 

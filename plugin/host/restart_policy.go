@@ -11,8 +11,9 @@ type restartPolicy struct {
 	maxRestarts  int // Limit of usedRestarts.
 	usedRestarts int // Number of restarts.
 	state        restartState
-	reason       error // Reason of the last end or failed start.
-	pause        time.Duration
+	// Reason of the last end or failed start.
+	reason error
+	pause  time.Duration
 }
 
 type restartState uint8

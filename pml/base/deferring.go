@@ -17,8 +17,9 @@ import (
 // request.
 type Deferring struct {
 	pml.Comm
-	pool      *DeferredPool
-	unstarted atomic.Int32 // Number of deferred operations that the Comm has not started.
+	pool *DeferredPool
+	// Number of deferred operations that the Comm has not started.
+	unstarted atomic.Int32
 }
 
 // DeferredPool is the free list of a rank's deferred requests. The rank's lock guards it.
@@ -112,8 +113,9 @@ func (d *Deferring) claim(k pml.Claimed) pml.Claimed {
 // deferringClaimed is Deferring for a claimed message.
 type deferringClaimed struct {
 	pml.Claimed
-	view   *Deferring
-	isUsed bool // Start or Drop was called. The rank's lock guards it.
+	view *Deferring
+	// Start or Drop was called. The rank's lock guards it.
+	isUsed bool
 }
 
 // Start implements pml.Claimed.

@@ -6,8 +6,9 @@ import "iter"
 // members, Get costs one load. Otherwise the values are in pages, so that a handle takes memory for
 // the members that exchange messages.
 type Table[V comparable] struct {
-	flat  []V
-	pages []*[pageSize]V // Nil until a rank of the page has a value.
+	flat []V
+	// Nil until a rank of the page has a value.
+	pages []*[pageSize]V
 }
 
 const (

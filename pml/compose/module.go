@@ -279,7 +279,8 @@ func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, 
 type nodeOnly struct {
 	pml.Comm
 	network *cid.Table
-	local   cid.Local // The communicator's id in network.
+	// The communicator's id in network.
+	local cid.Local
 }
 
 // Unwrap lets framework.As find the optional interfaces of the node's Comm, such as Watchable.

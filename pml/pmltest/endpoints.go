@@ -17,11 +17,13 @@ type Endpoints struct {
 	ID      cid.Extended
 	Members []pml.Member // Indexed by rank.
 	Procs   []int        // Process of each rank.
-	Comms   []pml.Comm   // Indexed by rank, nil before Join.
+	// Indexed by rank, nil before Join.
+	Comms []pml.Comm
 
-	w         *World
-	members   []pml.Members  // Indexed by process.
-	elsewhere []*pml.RankSet // Indexed by process. Has its own ranks.
+	w       *World
+	members []pml.Members // Indexed by process.
+	// Indexed by process. Has its own ranks.
+	elsewhere []*pml.RankSet
 }
 
 // Endpoints returns a communicator in which process i has counts[i] ranks.

@@ -26,8 +26,9 @@ type Plan struct {
 
 // PlanComm is a communicator of a plan.
 type PlanComm struct {
-	Members    []int // Ranks in the world, in the order of the communicator.
-	Born, Dies int   // First and last phase.
+	// Ranks in the world, in the order of the communicator.
+	Members    []int
+	Born, Dies int // First and last phase.
 	// IsDup is set if each member creates it at its own time, and members exchange their indices by
 	// messages. Otherwise the members decide together, with the stack's policy.
 	IsDup bool
@@ -39,7 +40,8 @@ type PlanComm struct {
 
 // PlanPhase is one phase of a plan.
 type PlanPhase struct {
-	Barrier bool // A barrier of all ranks comes before it.
+	// A barrier of all ranks comes before it.
+	Barrier bool
 	Classes []PlanClass
 	Events  []PlanEvent
 }
@@ -113,7 +115,8 @@ type PlanEvent struct {
 	Comm     int
 	Rank, To int // Ranks in the communicator.
 	Size     int
-	Key      int // Position among the operations that the rank starts.
+	// Position among the operations that the rank starts.
+	Key int
 }
 
 // PlanEventKind is the kind of a PlanEvent.

@@ -19,10 +19,12 @@ import (
 
 // Variant is a stack for plans.
 type Variant struct {
-	Name   string
-	Stack  Stack
-	Policy cid.Policy // Used for communicators that are decided together.
-	Ranks  int        // Largest number of ranks, 0 for any.
+	Name  string
+	Stack Stack
+	// Used for communicators that are decided together.
+	Policy cid.Policy
+	// Largest number of ranks, 0 for any.
+	Ranks int
 	// Limit is the running time after which a plan counts as hung, 60 s by default.
 	Limit time.Duration
 }

@@ -21,8 +21,9 @@ func startCases() claims {
 
 // notes is a Notifier and a Watcher that records all calls. The engine's lock guards it.
 type notes struct {
-	ends    []pml.Status
-	eager   [][]byte // Payloads that Eager has copied.
+	ends []pml.Status
+	// Payloads that Eager has copied.
+	eager   [][]byte
 	arrived []*note
 	changed int
 }
@@ -30,8 +31,9 @@ type notes struct {
 // note is a message that was passed to the watcher. It counts as matched if its tag is matchedTag.
 type note struct {
 	pml.Claimed
-	tag      int
-	returned bool // Guarded by the lock of the receiver's engine.
+	tag int
+	// Guarded by the lock of the receiver's engine.
+	returned bool
 }
 
 // Tags of messages that notes takes in Eager, and that it does not return.

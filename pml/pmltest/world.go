@@ -55,7 +55,8 @@ type Process struct {
 	Module      pml.Module // Assembled from the stack.
 
 	stack *assembly.Stack
-	host  *host // Process of a goroutine rank, nil in other worlds, see World.team.
+	// Process of a goroutine rank, nil in other worlds, see World.team.
+	host  *host
 	cards *cards
 	// worlds are those of the stack.
 	worlds *framework.Worlds
@@ -73,16 +74,20 @@ func (p *Process) Card() framework.Card {
 type World struct {
 	Procs []*Process
 
-	stack        Stack
-	incarnations []framework.Incarnation // Indexed by rank, including killed processes.
-	team         *threads.Team           // Team of Stack.Threads.
-	process      *progress.Engine        // Engine of the team's process.
-	hosts        []*host                 // Processes with goroutine ranks.
+	stack Stack
+	// Indexed by rank, including killed processes.
+	incarnations []framework.Incarnation
+	team         *threads.Team    // Team of Stack.Threads.
+	process      *progress.Engine // Engine of the team's process.
+	// Processes with goroutine ranks.
+	hosts []*host
 	// endpoints are those of hosts' ranks.
 	endpoints []uint16
 	nextBase  atomic.Uint64
-	job       *kittest.Job // Set in worlds without goroutine ranks.
-	nextRank  int          // Rank of the next further process.
+	// Set in worlds without goroutine ranks.
+	job *kittest.Job
+	// Rank of the next further process.
+	nextRank int
 }
 
 // NewWorld creates n processes. The caller closes it.

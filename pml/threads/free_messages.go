@@ -13,12 +13,15 @@ import (
 type freeMessages struct {
 	_ [64]byte
 	// Of the senders.
-	isBusy uint32               // 1 while a goroutine takes a message; others use messagePools.
-	owned  int                  // Bytes of all messages whose home is the rank.
-	taken  [ownClasses]*message // Lists that were taken out of returned.
+	isBusy uint32 // 1 while a goroutine takes a message; others use messagePools.
+	// Bytes of all messages whose home is the rank.
+	owned int
+	// Lists that were taken out of returned.
+	taken [ownClasses]*message
 
-	_        [64]byte
-	returned [ownClasses]atomic.Pointer[message] // Lists of messages that receivers have returned.
+	_ [64]byte
+	// Lists of messages that receivers have returned.
+	returned [ownClasses]atomic.Pointer[message]
 }
 
 const (

@@ -16,8 +16,9 @@ type message struct {
 	node  match.Message[message]
 	data  []byte // Payload, nil for an offer.
 	offer *offer // nil if it is no offer.
-	home  *Rank  // Rank that has it in its free lists; nil if messagePools have it.
-	next  *message
+	// Rank that has it in its free lists; nil if messagePools have it.
+	home *Rank
+	next *message
 
 	// Of a message of another process.
 	claimed pml.Claimed // nil for messages of this process.

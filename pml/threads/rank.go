@@ -32,7 +32,8 @@ type Team struct {
 	below   Below     // nil without a PML below.
 	copies  sync.WaitGroup
 
-	mu        sync.Mutex // A leaf, which guards the fields below.
+	// A leaf, which guards the fields below.
+	mu        sync.Mutex
 	comms     map[cid.Extended]*shared
 	byID      map[uint64]*shared
 	lastID    uint64
@@ -191,7 +192,8 @@ type Rank struct {
 	eagerLimit      int
 	unexpectedLimit int64
 	engine          *progress.Engine
-	isPostponed     bool // Set while in Team.postponed. Team.mu guards it.
+	// Set while in Team.postponed. Team.mu guards it.
+	isPostponed bool
 
 	// The lock guards all fields below.
 

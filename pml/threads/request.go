@@ -23,7 +23,8 @@ type receive struct {
 	buf   pml.Buffer
 	next  *receive // free list
 
-	matchedBelow *message  // Of another process; its transfer has not started.
+	// Of another process; its transfer has not started.
+	matchedBelow *message
 	postedAt     time.Time // With hooks.
 }
 
@@ -150,9 +151,10 @@ type send struct {
 	offer *offer
 
 	isSynchronous bool
-	isReturning   bool  // The receiver was asked to return the offer.
-	next          *send // free list, or Rank.offered
-	prev          *send
+	// The receiver was asked to return the offer.
+	isReturning bool
+	next        *send // free list, or Rank.offered
+	prev        *send
 }
 
 func (r *Rank) freeSend() *send {

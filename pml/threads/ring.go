@@ -55,9 +55,11 @@ func (h header) length() int { return int(h >> 16) }
 
 // cell is one cache line. It has no pointers, so that the allocator aligns a ring's cells.
 type cell struct {
-	word    uint64 // lap<<32 | header, stored last to publish the cell.
-	comm    uint64 // The shared.id of a message.
-	source  int32  // The sender's rank in the communicator.
+	// lap<<32 | header, stored last to publish the cell.
+	word uint64
+	comm uint64 // The shared.id of a message.
+	// The sender's rank in the communicator.
+	source  int32
 	tag     int32
 	payload [inlineMax]byte
 }
@@ -87,15 +89,17 @@ type ring struct {
 	tail  atomic.Uint64 // Position of the next cell to claim.
 	limit atomic.Uint64
 
-	_        [64]byte
-	consumed uint64 // Position of the oldest cell in use; written by the consumer, atomic.
+	_ [64]byte
+	// Position of the oldest cell in use; written by the consumer, atomic.
+	consumed uint64
 
 	_ [64]byte
 	// Fields of the consumer.
 	head     uint64 // Position of the next cell to consume.
 	released uint64 // Value of consumed.
-	lists    uint64 // Number of overflow lists consumed.
-	spare    []spilled
+	// Number of overflow lists consumed.
+	lists uint64
+	spare []spilled
 
 	_ [64]byte
 	// Shared and rarely written.

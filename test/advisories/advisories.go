@@ -21,10 +21,13 @@ import (
 
 // Advisory is a range of bad versions of a module.
 type Advisory struct {
-	Module     string
-	Introduced string // First bad version, such as v1.2.3; v0 for all before Fixed.
-	Fixed      string // First good version; empty if there is none.
-	IDs        string // In the Go vulnerability database and as CVE, separated by commas.
+	Module string
+	// First bad version, such as v1.2.3; v0 for all before Fixed.
+	Introduced string
+	// First good version; empty if there is none.
+	Fixed string
+	// In the Go vulnerability database and as CVE, separated by commas.
+	IDs string
 }
 
 // String returns the line of the list.

@@ -29,9 +29,10 @@ type row struct {
 
 // cost is the cost of the communicators of a job.
 type cost struct {
-	elapsed  time.Duration
-	rounds   int
-	launcher int64 // Most bytes of a process through the bootstrap.
+	elapsed time.Duration
+	rounds  int
+	// Most bytes of a process through the bootstrap.
+	launcher int64
 	table    int64 // Bytes on each node.
 }
 

@@ -13,11 +13,13 @@ import (
 // creation is a communicator that the model has created.
 type creation struct {
 	wireuptest.Result
-	table int // Bytes of the table, once on each node.
+	// Bytes of the table, once on each node.
+	table int
 	// Private bytes of a process for the communicator before its first message, with the processes of the creation. They are
 	// measured with real structures, which are not those of transports.
-	ordinary, most           int64
-	ordinaryPeers, mostPeers int // Number of peers of these two in the creation.
+	ordinary, most int64
+	// Number of peers of these two in the creation.
+	ordinaryPeers, mostPeers int
 	samples                  int
 }
 

@@ -40,10 +40,11 @@ func nodeMap(nodes, ppn int) bootstrap.NodeMap {
 // members are the payloads of a job with ob1 over self, shm and tcp. All processes are at their first creation.
 type members struct {
 	capabilities []byte
-	ids, one     []byte // Candidate ids of a communicator, and of that of a level.
-	ppn          int
-	nonces       map[int]uint64 // Of samples, by rank.
-	nodes        map[int]string // Node ids of samples, by node.
+	// Candidate ids of a communicator, and of that of a level.
+	ids, one []byte
+	ppn      int
+	nonces   map[int]uint64 // Of samples, by rank.
+	nodes    map[int]string // Node ids of samples, by node.
 }
 
 func newMembers(ppn int) (*members, error) {

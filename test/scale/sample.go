@@ -32,12 +32,14 @@ type sample struct {
 	*assembly.Assembly
 	member int // Rank in the group.
 	comm   pml.Comm
-	peers  int // Number of processes with which it exchanges messages in the creation.
+	// Number of processes with which it exchanges messages in the creation.
+	peers int
 }
 
 // samples are those of a creation.
 type samples struct {
-	dir    string // Parent of the directories of sampled nodes, which determine the node ids.
+	// Parent of the directories of sampled nodes, which determine the node ids.
+	dir    string
 	client bootstrap.Client
 	group  []framework.Proc
 	list   []*sample

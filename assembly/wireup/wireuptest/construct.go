@@ -19,11 +19,13 @@ type constructKey struct {
 type construct struct {
 	comm     *comm
 	payloads [][]byte
-	arrivals []time.Duration // Of the payloads, at the first member.
+	// Of the payloads, at the first member.
+	arrivals []time.Duration
 	depth    int
 	here     int
-	result   []time.Duration // By member, arrival of the result; nil while members are missing.
-	err      error
+	// By member, arrival of the result; nil while members are missing.
+	result []time.Duration
+	err    error
 }
 
 // construct enters a construct, and waits for its end.

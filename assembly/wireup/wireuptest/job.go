@@ -13,10 +13,12 @@ import (
 
 // LogGP are the parameters of a network (Alexandrov et al., 1995), which here sends a message of k bytes in Latency+k*PerByte.
 type LogGP struct {
-	Latency  time.Duration // L, from process to process.
-	Overhead time.Duration // o, of the processor, at each end.
-	Gap      time.Duration // g, between two messages of a process.
-	PerByte  float64       // G, in nanoseconds.
+	Latency time.Duration // L, from process to process.
+	// o, of the processor, at each end.
+	Overhead time.Duration
+	// g, between two messages of a process.
+	Gap     time.Duration
+	PerByte float64 // G, in nanoseconds.
 }
 
 // bytes returns the time for the bytes of a message.
@@ -24,10 +26,11 @@ func (n LogGP) bytes(k int) time.Duration { return time.Duration(float64(k) * n.
 
 // Machine is the networks of a job.
 type Machine struct {
-	Node     LogGP         // Messages within a node.
-	Network  LogGP         // Messages between nodes.
-	Launcher LogGP         // Messages of the bootstrap.
-	Notice   time.Duration // Time from the death of a process to its report.
+	Node     LogGP // Messages within a node.
+	Network  LogGP // Messages between nodes.
+	Launcher LogGP // Messages of the bootstrap.
+	// Time from the death of a process to its report.
+	Notice time.Duration
 }
 
 // Default is a machine with a network of 25 GB/s, and a bootstrap over TCP.
@@ -94,27 +97,32 @@ type Fault struct {
 	Member int
 	Kind   FaultKind
 	Step   int
-	During bool // It happens while the step waits, and not before the step.
+	// It happens while the step waits, and not before the step.
+	During bool
 }
 
 // Outcome is the end of one member.
 type Outcome struct {
-	Table   *wireup.Table // Nil after an error.
-	Err     error
-	Called  bool
-	Died    bool
-	Refused uint64        // Context id that the member has refused, or 0.
-	Elapsed time.Duration // From the start of the job to the member's return.
-	Steps   int           // Number of steps, for faults.
-	Peers   int           // Number of processes that it exchanged messages with, at each level.
+	Table  *wireup.Table // Nil after an error.
+	Err    error
+	Called bool
+	Died   bool
+	// Context id that the member has refused, or 0.
+	Refused uint64
+	// From the start of the job to the member's return.
+	Elapsed time.Duration
+	Steps   int // Number of steps, for faults.
+	// Number of processes that it exchanged messages with, at each level.
+	Peers int
 	Counts
 }
 
 // Counts are the messages and bytes of one process or of all.
 type Counts struct {
-	Messages      int
-	MessageBytes  int64
-	LauncherBytes int64 // Payloads and results that were sent through the bootstrap.
+	Messages     int
+	MessageBytes int64
+	// Payloads and results that were sent through the bootstrap.
+	LauncherBytes int64
 }
 
 func (c *Counts) add(o Counts) {
@@ -127,9 +135,10 @@ func (c *Counts) add(o Counts) {
 type Result struct {
 	Layout   *wireup.Layout
 	Outcomes []Outcome // By rank in the group.
-	Rounds   int       // Length of the longest chain of messages, those of the bootstrap included.
-	Elapsed  time.Duration
-	Total    Counts
+	// Length of the longest chain of messages, those of the bootstrap included.
+	Rounds  int
+	Elapsed time.Duration
+	Total   Counts
 	// MostLauncherBytes is the largest number of bytes that a process sent through the bootstrap.
 	MostLauncherBytes int64
 }

@@ -108,7 +108,8 @@ type comm struct {
 type box struct {
 	arrived []delivery
 	flying  int
-	last    time.Duration // Arrival of the last message, before which no other one arrives.
+	// Arrival of the last message, before which no other one arrives.
+	last time.Duration
 }
 
 type delivery struct {

@@ -122,13 +122,17 @@ func (w *world) trace(format string, args ...any) {
 
 // process is one member.
 type process struct {
-	world   *world
-	member  int
-	clock   time.Duration // It may be ahead of the event that runs.
+	world  *world
+	member int
+	// It may be ahead of the event that runs.
+	clock   time.Duration
 	started time.Duration
-	free    time.Duration    // Time when the network accepts another message.
-	peers   map[int]struct{} // Processes that it exchanged messages with.
-	depth   int              // Length of the longest chain of messages that led here.
+	// Time when the network accepts another message.
+	free time.Duration
+	// Processes that it exchanged messages with.
+	peers map[int]struct{}
+	// Length of the longest chain of messages that led here.
+	depth   int
 	steps   int
 	counts  Counts
 	outcome Outcome
@@ -138,9 +142,11 @@ type process struct {
 	isReported bool // The death has been reported.
 	hasEnded   bool
 
-	waits   func() bool // Reports whether the wait of the process has ended; nil if it runs.
-	turn    uint64      // Number of waits. A deadline applies to one of them.
-	expired uint64      // Turn that has expired.
+	// Reports whether the wait of the process has ended; nil if it runs.
+	waits func() bool
+	// Number of waits. A deadline applies to one of them.
+	turn    uint64
+	expired uint64 // Turn that has expired.
 	next    func() (struct{}, bool)
 	stop    func()
 	yield   func(struct{}) bool

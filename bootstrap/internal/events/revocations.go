@@ -11,16 +11,18 @@ const (
 // Revocations are the revocations of a job, each once. The oldest are forgotten only after mostRevocations
 // newer ones, or mostRevokedBytes. The zero value is empty.
 type Revocations struct {
-	known, knownBefore map[[16]byte]struct{} // Two generations; each holds up to mostRevocations.
-	kept               []*Revocation         // The oldest first.
-	bytes              int                   // Sum of the sizes in kept.
+	// Two generations; each holds up to mostRevocations.
+	known, knownBefore map[[16]byte]struct{}
+	kept               []*Revocation // The oldest first.
+	bytes              int           // Sum of the sizes in kept.
 }
 
 // A Revocation is one that was distributed.
 type Revocation struct {
-	Frame  []byte   // The encoded event.
-	Absent []uint32 // Members that had no connection, for a server, which removes them later.
-	size   int      // Bytes of both at first.
+	Frame []byte // The encoded event.
+	// Members that had no connection, for a server, which removes them later.
+	Absent []uint32
+	size   int // Bytes of both at first.
 }
 
 // IsKnown reports whether comm has been revoked.

@@ -34,7 +34,8 @@ func Run(timeout time.Duration, done <-chan struct{}, tick func()) {
 
 // A Record counts the queries over one connection. Received may be called concurrently with Tick.
 type Record struct {
-	received   atomic.Bool // A message has arrived since the last tick.
+	// A message has arrived since the last tick.
+	received   atomic.Bool
 	unanswered int
 }
 

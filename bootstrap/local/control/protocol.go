@@ -41,23 +41,31 @@ const (
 
 // Status is the state of a job.
 type Status struct {
-	Program  string   `json:"program"` // Command line of the programs, with the arguments.
-	Ranks    int      `json:"ranks"`   // Number of ranks, with those of changes in progress.
-	Limit    int      `json:"limit"`   // Largest number of ranks (--max-ranks).
-	IsEnding bool     `json:"ending"`  // The job refuses changes.
-	Changes  []Change `json:"changes"` // In progress, the oldest first, at most MaxChanges.
+	// Command line of the programs, with the arguments.
+	Program string `json:"program"`
+	// Number of ranks, with those of changes in progress.
+	Ranks int `json:"ranks"`
+	// Largest number of ranks (--max-ranks).
+	Limit    int  `json:"limit"`
+	IsEnding bool `json:"ending"` // The job refuses changes.
+	// In progress, the oldest first, at most MaxChanges.
+	Changes []Change `json:"changes"`
 }
 
 // Change is a change in progress.
 type Change struct {
-	Type       string `json:"type"`       // "add", "sub" or "replace".
-	Pset       string `json:"pset"`       // The changing set. Bytes that are not UTF-8 are replaced.
-	Add        int    `json:"add"`        // Number of ranks that join.
-	Sub        int    `json:"sub"`        // Number of ranks that leave.
-	State      string `json:"state"`      // "starting" while ranks are being started, "integrating" then.
-	Members    int    `json:"members"`    // Number of ranks that integrate the change.
-	Integrated int    `json:"integrated"` // Number of those that have called Integrate.
-	Requester  string `json:"requester"`  // "user" or "rank N".
+	Type string `json:"type"` // "add", "sub" or "replace".
+	// The changing set. Bytes that are not UTF-8 are replaced.
+	Pset string `json:"pset"`
+	Add  int    `json:"add"` // Number of ranks that join.
+	Sub  int    `json:"sub"` // Number of ranks that leave.
+	// "starting" while ranks are being started, "integrating" then.
+	State string `json:"state"`
+	// Number of ranks that integrate the change.
+	Members int `json:"members"`
+	// Number of those that have called Integrate.
+	Integrated int    `json:"integrated"`
+	Requester  string `json:"requester"` // "user" or "rank N".
 }
 
 // Op is the operation of a Resize.
@@ -72,11 +80,12 @@ const (
 
 // Resize requests a change of a process set, or of the set that finished changes have made of it.
 type Resize struct {
-	Op      Op            `json:"op"`
-	N       int           `json:"n"`
-	Pset    []byte        `json:"pset"` // Name of the set.
-	Partial bool          `json:"partial,omitempty"`
-	Wait    time.Duration `json:"wait"` // In nanoseconds. A change that is not integrated by then is withdrawn.
+	Op      Op     `json:"op"`
+	N       int    `json:"n"`
+	Pset    []byte `json:"pset"` // Name of the set.
+	Partial bool   `json:"partial,omitempty"`
+	// In nanoseconds. A change that is not integrated by then is withdrawn.
+	Wait time.Duration `json:"wait"`
 }
 
 // check refuses an invalid request.
@@ -94,10 +103,11 @@ func (r *Resize) check() error {
 
 // Resized is a finished change.
 type Resized struct {
-	Pset    []byte `json:"pset"`  // Name of the new set.
-	Ranks   int    `json:"ranks"` // Its size. 0: the program has deleted it.
-	Added   int    `json:"added"`
-	Removed int    `json:"removed"`
+	Pset []byte `json:"pset"` // Name of the new set.
+	// Its size. 0: the program has deleted it.
+	Ranks   int `json:"ranks"`
+	Added   int `json:"added"`
+	Removed int `json:"removed"`
 }
 
 // request is a line of a client. Without Resize it requests the status.

@@ -30,8 +30,9 @@ type Server struct {
 	listener net.Listener
 	ctx      context.Context // Ends at Close.
 	cancel   context.CancelCauseFunc
-	conns    chan struct{} // Has an element for each connection.
-	wg       sync.WaitGroup
+	// Has an element for each connection.
+	conns chan struct{}
+	wg    sync.WaitGroup
 }
 
 var (

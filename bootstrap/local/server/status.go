@@ -7,9 +7,11 @@ type Progress = sets.Progress
 
 // Status is the state of a job.
 type Status struct {
-	Ranks   int        // Number of processes that have neither ended nor left, with those of changes in progress.
-	Limit   int        // Largest number of them.
-	Changes []Progress // Unfinished ones, the oldest first.
+	// Number of processes that have neither ended nor left, with those of changes in progress.
+	Ranks int
+	Limit int // Largest number of them.
+	// Unfinished ones, the oldest first.
+	Changes []Progress
 }
 
 // Status returns the state of the job.

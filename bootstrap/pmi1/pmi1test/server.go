@@ -29,7 +29,8 @@ const (
 type Options struct {
 	Size    int
 	KVSName string
-	Mapping string // PMI_process_mapping, or "" for none.
+	// PMI_process_mapping, or "" for none.
+	Mapping string
 	Style   Style
 }
 

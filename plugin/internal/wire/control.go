@@ -16,8 +16,9 @@ type Start struct {
 
 // Offer is the body of Ready. It describes the transport.
 type Offer struct {
-	Version      uint32
-	Reaches      uint32 // Bits ReachesSelf and ReachesOthers.
+	Version uint32
+	// Bits ReachesSelf and ReachesOthers.
+	Reaches      uint32
 	Eager, Frame uint32 // Bytes.
 	Exclusivity  int32
 	Latency      uint64 // Nanoseconds.
@@ -35,8 +36,9 @@ const (
 type Target struct {
 	Caller
 	Namespace string
-	Greeting  []byte // For transports that do not create it themselves.
-	Blob      []byte
+	// For transports that do not create it themselves.
+	Greeting []byte
+	Blob     []byte
 }
 
 // Bytes encodes s with its kind.

@@ -177,7 +177,8 @@ func Take(b []byte) (kind, path uint32, body []byte, err error) {
 
 // Caller is the process that has opened a path, as its greeting identifies it.
 type Caller struct {
-	World uint64 // Value of framework.NamespaceHash.
+	// Value of framework.NamespaceHash.
+	World uint64
 	Nonce uint64
 	Rank  uint32
 }

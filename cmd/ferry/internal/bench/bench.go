@@ -115,13 +115,18 @@ end.`
 // options of one run; all ranks have the same.
 type options struct {
 	benchmark
-	processes  int  // -n: ranks, or with goroutines processes that have them
-	nodes      int  // Blocks of processes that share no memory; 0: not given.
-	goroutines int  // Goroutine ranks of each process; 0: processes are the ranks.
-	ranks      int  // Follows from both.
-	threads    int  // Goroutines of each rank of latency_mt, or of mbw_mr if isPaired.
-	isPaired   bool // Goroutines are paired, in mbw_mr with --threads.
-	onStreams  bool // Each pair of goroutines has a stream.
+	processes int // -n: ranks, or with goroutines processes that have them
+	// Blocks of processes that share no memory; 0: not given.
+	nodes int
+	// Goroutine ranks of each process; 0: processes are the ranks.
+	goroutines int
+	ranks      int // Follows from both.
+	// Goroutines of each rank of latency_mt, or of mbw_mr if isPaired.
+	threads int
+	// Goroutines are paired, in mbw_mr with --threads.
+	isPaired bool
+	// Each pair of goroutines has a stream.
+	onStreams  bool
 	sizes      string
 	min, max   int    // of sizes
 	memory     string // limit of a rank's buffers
@@ -135,18 +140,23 @@ type options struct {
 	connected  int    // of any_lat and latency; 0: all
 	elements   string // of reductions
 	depths     string // of match
-	queue      string // Queue of match, or empty for all.
-	depthMin   int
-	depthMax   int
-	in         string // Blocking call of idle.
-	to         string // Change of change, or empty for all.
-	live       string // Live memory of latency.
-	alloc      string // Allocation per message of latency.
-	add        int    // Processes that grow and shrink add and remove.
-	isAsync    bool   // They compute during a change.
-	tail       *tail  // Parsed live and alloc, or nil without both.
-	set        *[]string
-	isRank     bool
+	// Queue of match, or empty for all.
+	queue    string
+	depthMin int
+	depthMax int
+	in       string // Blocking call of idle.
+	// Change of change, or empty for all.
+	to   string
+	live string // Live memory of latency.
+	// Allocation per message of latency.
+	alloc string
+	// Processes that grow and shrink add and remove.
+	add     int
+	isAsync bool // They compute during a change.
+	// Parsed live and alloc, or nil without both.
+	tail   *tail
+	set    *[]string
+	isRank bool
 
 	// isPersistent makes a collective one of Start and Wait.
 	isPersistent bool

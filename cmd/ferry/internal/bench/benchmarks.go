@@ -10,20 +10,23 @@ import (
 
 // A benchmark is one of the measurements of `ferry bench`.
 type benchmark struct {
-	name     string
-	takes    ranksWanted
-	hasSizes bool // It measures messages of several sizes.
+	name  string
+	takes ranksWanted
+	// It measures messages of several sizes.
+	hasSizes bool
 	// isOfProcesses excludes goroutine ranks, which share the measured resource or lack the operation.
 	isOfProcesses bool
-	isElastic     bool // It adds processes to its job, and removes them.
+	// It adds processes to its job, and removes them.
+	isElastic bool
 
 	// each measures one row, after a barrier of all ranks.
 	each func(r *rank, ctx context.Context, size int) (Row, error)
 	// whole measures all sizes in one call, or is nil.
 	whole func(r *rank, ctx context.Context) error
 
-	test    string // title in the OSU suite's format, behind "# ferry VERSION "
-	note    string // Line below the heading about pairs or ranks, or empty.
+	test string // title in the OSU suite's format, behind "# ferry VERSION "
+	// Line below the heading about pairs or ranks, or empty.
+	note    string
 	columns string // names of the columns, if any
 }
 

@@ -15,10 +15,12 @@ import (
 // collectives are the operations with a benchmark, and with one of the nonblocking form
 // under the name with i in front. barrier has a separate loop.
 var collectives = []struct {
-	name    string
-	does    string
-	reduces bool                // It reduces elements of elementBytes.
-	buffers func(ranks int) int // Number of buffers of the size per rank, those of the library included.
+	name string
+	does string
+	// It reduces elements of elementBytes.
+	reduces bool
+	// Number of buffers of the size per rank, those of the library included.
+	buffers func(ranks int) int
 }{
 	{"bcast", "rank 0's buffer goes to all", false, func(int) int { return 1 }},
 	{"reduce", "a sum of 4-byte floats (or ints, --type int) over all ranks, at rank 0", true, func(int) int { return 4 }},

@@ -30,19 +30,22 @@ const (
 
 // elastic is one process of such a job.
 type elastic struct {
-	o        *options
-	session  *mpi.Session
-	main     string    // Name of the main set.
-	comm     *mpi.Comm // Of the main set.
-	inCalls  time.Duration
-	pids     []int64  // At rank 0: those of all ranks after a growth.
-	psetList []string // At rank 0: sets that the latest changes have created.
+	o       *options
+	session *mpi.Session
+	main    string    // Name of the main set.
+	comm    *mpi.Comm // Of the main set.
+	inCalls time.Duration
+	// At rank 0: those of all ranks after a growth.
+	pids []int64
+	// At rank 0: sets that the latest changes have created.
+	psetList []string
 }
 
 // A span is the cost of one change.
 type span struct {
-	total   time.Duration
-	inCalls time.Duration // Part of total inside calls of the library.
+	total time.Duration
+	// Part of total inside calls of the library.
+	inCalls time.Duration
 }
 
 // checkElastic checks --add and --async.

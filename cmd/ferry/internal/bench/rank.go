@@ -27,8 +27,9 @@ type rank struct {
 	line     *hop.Line        // between ranks 0 and 1; nil elsewhere
 	shared   *segment.Mapping // where it is
 	memories []*mpi.Memory    // of the row that is measured
-	lanes    []*mpi.Comm      // Communicators of paired goroutines, one for each pair.
-	emit     func(Row) error
+	// Communicators of paired goroutines, one for each pair.
+	lanes []*mpi.Comm
+	emit  func(Row) error
 }
 
 // asRank measures as one of the ranks, and prints if it is the first.

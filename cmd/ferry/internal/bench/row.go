@@ -23,11 +23,13 @@ type Row struct {
 	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue; of grow and shrink the number of processes that come or go
 	Ranks int    `json:"ranks"`
 	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
-	Goroutines int     `json:"goroutines,omitempty"`
-	Threads    int     `json:"threads,omitempty"` // Paired goroutines of each rank, of mbw_mr with --threads.
-	Streams    bool    `json:"streams,omitempty"` // Each pair has a stream.
-	Persistent bool    `json:"persistent,omitempty"`
-	IsendIrecv bool    `json:"isend_irecv,omitempty"` // Of halo and isendrecv with --isend-irecv.
+	Goroutines int `json:"goroutines,omitempty"`
+	// Paired goroutines of each rank, of mbw_mr with --threads.
+	Threads    int  `json:"threads,omitempty"`
+	Streams    bool `json:"streams,omitempty"` // Each pair has a stream.
+	Persistent bool `json:"persistent,omitempty"`
+	// Of halo and isendrecv with --isend-irecv.
+	IsendIrecv bool    `json:"isend_irecv,omitempty"`
 	Unit       string  `json:"unit"`
 	Avg        float64 `json:"avg"`
 	Min        float64 `json:"min"`
@@ -38,7 +40,8 @@ type Row struct {
 	// Values of isend and of nonblocking collectives, with Avg as the time with computation: the time of the
 	// computation, the time of the collective alone, and the overlapping part, in %.
 	Compute float64 `json:"compute_us,omitempty"`
-	Pure    float64 `json:"pure_us,omitempty"` // Of partitioned, the time of a Send of the whole buffer.
+	// Of partitioned, the time of a Send of the whole buffer.
+	Pure    float64 `json:"pure_us,omitempty"`
 	Overlap float64 `json:"overlap_percent,omitempty"`
 
 	Tail *Tail `json:"tail,omitempty"` // of latency with --live or --alloc
@@ -175,7 +178,8 @@ const (
 // sample collects the times of batches of operations.
 type sample struct {
 	hist *hdrhistogram.Histogram
-	late []int64 // Samples that are not in hist yet, because others would wait for that.
+	// Samples that are not in hist yet, because others would wait for that.
+	late []int64
 	sum  time.Duration
 	ops  int
 }

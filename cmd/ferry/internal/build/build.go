@@ -77,14 +77,20 @@ func Command() *cobra.Command {
 
 // Options are the parameters of Build.
 type Options struct {
-	With    []string // Packages with versions, and folders.
-	Plugins []string // NAME=FILE, or NAME=FILE@sha256:HEX.
-	Program string   // Main package, in the form of With, or empty for a ferry.
+	// Packages with versions, and folders.
+	With []string
+	// NAME=FILE, or NAME=FILE@sha256:HEX.
+	Plugins []string
+	// Main package, in the form of With, or empty for a ferry.
+	Program string
 	Output  string
-	Keep    string // Folder for the module, or empty for a temporary one.
-	Ferry   string // Folder of ferry's sources, or empty for those of this program.
+	// Folder for the module, or empty for a temporary one.
+	Keep string
+	// Folder of ferry's sources, or empty for those of this program.
+	Ferry string
 
-	Protocol string // Protocol of all plugins, as in config.Plugin.
+	// Protocol of all plugins, as in config.Plugin.
+	Protocol string
 }
 
 type builder struct {
@@ -94,8 +100,9 @@ type builder struct {
 	dir string
 	gotool.Go
 	packages []string
-	program  string // Import path of the main package.
-	infos    []framework.Info
+	// Import path of the main package.
+	program string
+	infos   []framework.Info
 }
 
 // Build builds a ferry, or a program, with further components, and returns their descriptions.

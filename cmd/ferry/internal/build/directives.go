@@ -17,8 +17,9 @@ import (
 // directives collects the replace and exclude directives of modules in folders. The go command
 // applies them to the main module only, which is the written one here.
 type directives struct {
-	replaced map[string]replacement // By the replaced module, with its version if there is one.
-	excludes string                 // Lines of a go.mod.
+	// By the replaced module, with its version if there is one.
+	replaced map[string]replacement
+	excludes string // Lines of a go.mod.
 }
 
 // replacement is one replace directive.

@@ -20,8 +20,9 @@ const roleKey = "ferry.conform.role"
 
 // A role is the part of an added process.
 type role struct {
-	Case  string
-	Stage int // Number of changes of the case that have added processes, until this one.
+	Case string
+	// Number of changes of the case that have added processes, until this one.
+	Stage int
 }
 
 // RunIfAdded returns false in the first processes of a job. A process that was added to the running job takes part in the case

@@ -15,8 +15,9 @@ type env struct {
 	c           *mpi.Comm
 	left, right int    // neighbors in a ring of all ranks; a single one is its own neighbor
 	name        string // Of the case.
-	stage       int    // Of an added process; see role. 0 in the first processes.
-	die         func() // Ends this process at once.
+	// Of an added process; see role. 0 in the first processes.
+	stage int
+	die   func() // Ends this process at once.
 }
 
 // of makes a case.

@@ -32,7 +32,8 @@ type Case struct {
 	Dies bool
 	// Adds is true for a case that adds processes to the job, up to Room at a time.
 	Adds bool
-	Skip string // Reason why all ranks skip the case, if not empty.
+	// Reason why all ranks skip the case, if not empty.
+	Skip string
 	// Run is called by every rank. It is collective over env.Comm, and returns
 	// when ctx ends at the latest. An error that wraps kittest.ErrSkip in all ranks skips the case.
 	Run func(ctx context.Context, env Env) error

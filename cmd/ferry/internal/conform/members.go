@@ -12,15 +12,18 @@ import (
 // communicator.
 type members struct {
 	*env
-	pset    string   // Name of the main set.
-	made    []string // Sets that the changes have created.
-	started int      // Number of changes that have added processes. Valid in rank 0.
+	pset string // Name of the main set.
+	// Sets that the changes have created.
+	made []string
+	// Number of changes that have added processes. Valid in rank 0.
+	started int
 }
 
 // A request is a change that rank 0 has requested.
 type request struct {
-	op                     mpi.PsetOp
-	Leaving, Joining, Main string // Main is made of the deltas for an operation that creates no main set.
+	op mpi.PsetOp
+	// Main is made of the deltas for an operation that creates no main set.
+	Leaving, Joining, Main string
 }
 
 // delta is the name that a process uses for the change.

@@ -22,7 +22,8 @@ const ReportName = "explain"
 // Component is the verdict about a component, merged over the ranks.
 type Component struct {
 	mpi.ComponentVerdict
-	Ranks []int `json:"ranks,omitempty"` // Ranks with this verdict, or empty for all.
+	// Ranks with this verdict, or empty for all.
+	Ranks []int `json:"ranks,omitempty"`
 	// Used reports whether a selected PML, BTL or MTL carries messages between any two
 	// ranks. It is nil for other components.
 	Used *bool `json:"used,omitempty"`

@@ -21,7 +21,8 @@ const GoVersion = "1.26.0"
 // A Go runs the go command in a module, and may complete its go.mod and go.sum.
 type Go struct {
 	Dir string
-	Env []string // Added to the environment of this process.
+	// Added to the environment of this process.
+	Env []string
 }
 
 // Run returns the standard output of the go command. The error has its standard error.

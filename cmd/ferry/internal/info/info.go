@@ -40,11 +40,12 @@ type Component struct {
 
 // Info is the output of the command.
 type Info struct {
-	Version    string            `json:"version"`
-	Components []Component       `json:"components"`
-	Networks   []Network         `json:"networks"`
-	Params     []Param           `json:"params"` // Parameters without a component.
-	Libraries  []version.Library `json:"libraries"`
+	Version    string      `json:"version"`
+	Components []Component `json:"components"`
+	Networks   []Network   `json:"networks"`
+	// Parameters without a component.
+	Params    []Param           `json:"params"`
+	Libraries []version.Library `json:"libraries"`
 }
 
 // Command returns the command.

@@ -25,9 +25,10 @@ const (
 
 // hang collects the reports for one account.
 type hang struct {
-	asked    []int // Connected ranks.
-	reports  map[int]blockedCalls
-	deadline <-chan time.Time // Nil if no account is being made.
+	asked   []int // Connected ranks.
+	reports map[int]blockedCalls
+	// Nil if no account is being made.
+	deadline <-chan time.Time
 }
 
 // blockedCalls is the report of a rank.

@@ -50,8 +50,9 @@ type Part struct {
 	Program string   // as Job's
 	Args    []string // without the program's name
 	N       int      // ranks
-	Dir     string   // Working directory, or empty for this process's.
-	Env     []string // added to this process's environment
+	// Working directory, or empty for this process's.
+	Dir string
+	Env []string // added to this process's environment
 }
 
 // check finds the part's program, before anything starts.
@@ -75,10 +76,11 @@ type Job struct {
 	Program string   // a path, or a name to be found in PATH; Resolve checks it beforehand
 	Args    []string // without the program's name
 	N       int      // ranks of Program
-	Dir     string   // Working directory, or empty for this process's.
-	Env     []string // NAME=value, added to this process's environment; later ones win
-	More    []Part   // further programs
-	Psets   []server.Pset
+	// Working directory, or empty for this process's.
+	Dir   string
+	Env   []string // NAME=value, added to this process's environment; later ones win
+	More  []Part   // further programs
+	Psets []server.Pset
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those
 	// that leave do not count. 0: the number of the first ranks.
 	MaxRanks int
@@ -88,9 +90,10 @@ type Job struct {
 	// SIGTERM. With 0 it is DefaultLeaveGrace.
 	LeaveGrace time.Duration
 
-	parts    []Part  // all of them
-	size     int     // First ranks of all of them.
-	bindings [][]int // Processors by rank. It is nil if ranks are not bound.
+	parts []Part // all of them
+	size  int    // First ranks of all of them.
+	// Processors by rank. It is nil if ranks are not bound.
+	bindings [][]int
 
 	// Bind gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
@@ -144,9 +147,12 @@ type Job struct {
 	// Control lets commands of the user see the job and change it (package control).
 	Control bool
 
-	Timeout time.Duration    // Time limit, or 0. At its end, ranks report their blocked calls.
-	Stacks  bool             // These reports have the goroutines, too.
-	Signals <-chan os.Signal // Signals for the ranks, or nil. See supervise.
+	// Time limit, or 0. At its end, ranks report their blocked calls.
+	Timeout time.Duration
+	// These reports have the goroutines, too.
+	Stacks bool
+	// Signals for the ranks, or nil. See supervise.
+	Signals <-chan os.Signal
 	// Note gets messages for the user, one line each, such as which rank failed and how.
 	// It is called by one goroutine at a time, and may block. Nil discards messages.
 	Note func(string)
@@ -180,8 +186,9 @@ const (
 
 // reports collects reports, within mostReported for each rank. The first drop of a rank is logged.
 type reports struct {
-	all    []Report
-	bytes  map[int]int // By rank, with those that were dropped.
+	all []Report
+	// By rank, with those that were dropped.
+	bytes  map[int]int
 	logger *slog.Logger
 }
 
@@ -210,9 +217,10 @@ type Result struct {
 	// if the job was killed because of a second signal, 128 + SIGPIPE if the reader of
 	// the output has closed it, and StatusOutput if output could not be written and no
 	// rank failed before.
-	Status   int
-	Failures []Failure // The first failed rank comes first, see blame.go.
-	Reports  []Report  // In the order of arrival.
+	Status int
+	// The first failed rank comes first, see blame.go.
+	Failures []Failure
+	Reports  []Report // In the order of arrival.
 	// Bindings has the processors that each rank was bound to, nil for a rank that was not
 	// started. It is nil if ranks were not bound.
 	Bindings [][]int

@@ -6,7 +6,8 @@ import "sync"
 // supervisor uses it for Job.Note and for writes to standard error, which may block until they are
 // read.
 type notifier struct {
-	done chan struct{} // Closed when all is delivered after close.
+	// Closed when all is delivered after close.
+	done chan struct{}
 
 	mu       sync.Mutex
 	changed  sync.Cond

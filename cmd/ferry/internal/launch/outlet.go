@@ -20,7 +20,8 @@ const ptyCapacity = 128 << 10
 type outlet struct {
 	file   *os.File
 	stream *stream
-	done   chan struct{} // Closed when everything is copied.
+	// Closed when everything is copied.
+	done chan struct{}
 }
 
 func newOutlet(file *os.File, to *stream) *outlet {

@@ -33,10 +33,12 @@ type sink struct {
 	w    io.Writer
 	file *os.File // w if the launcher opened it, and closes it; else nil
 
-	lastWriter atomic.Pointer[tail] // Of the last stream with output; nil if that has no tail.
+	// Of the last stream with output; nil if that has no tail.
+	lastWriter atomic.Pointer[tail]
 
-	mu  sync.Mutex // Held during writes.
-	err error      // The first failure. Later output is discarded.
+	mu sync.Mutex // Held during writes.
+	// The first failure. Later output is discarded.
+	err error
 	// onError is called once, with mu held, and must not block.
 	onError func(error)
 }
@@ -115,7 +117,8 @@ type stream struct {
 	holdsLines bool
 	tail       *tail // Receives a copy; may be nil.
 
-	line []byte // The prefix and the bytes that are not written yet.
+	// The prefix and the bytes that are not written yet.
+	line []byte
 }
 
 // add takes output of the rank. It never fails, because a rank may continue when its output is lost.

@@ -13,16 +13,21 @@ import (
 
 // A rank is one process of the job. Its outlets own its output (output.go).
 type rank struct {
-	n       int
-	cmd     *exec.Cmd
-	input   *terminalReader // Nil unless the rank gets a terminal's input.
+	n   int
+	cmd *exec.Cmd
+	// Nil unless the rank gets a terminal's input.
+	input   *terminalReader
 	outlets []*outlet
 	// childEnds are the files that only the process needs, until it has started.
 	childEnds []*os.File
-	ownSink   *sink // The rank's file in OutputDir; nil if there is none.
-	tail      tail  // Of its standard error, or of all output where both streams share a pipe.
-	hasEnded  bool  // The supervisor has received the end of the process.
-	isSilent  bool  // It was reported dead because it answered no queries.
+	// The rank's file in OutputDir; nil if there is none.
+	ownSink *sink
+	// Of its standard error, or of all output where both streams share a pipe.
+	tail tail
+	// The supervisor has received the end of the process.
+	hasEnded bool
+	// It was reported dead because it answered no queries.
+	isSilent  bool
 	trace     int   // Index in Trace.Ranks.
 	binding   []int // Processors, or empty for all.
 	drainOnce sync.Once

@@ -18,7 +18,8 @@ const backgroundPoll = 200 * time.Millisecond
 // foreground process group, and would be stopped if they read it.
 type terminalReader struct {
 	terminal *os.File
-	to       *os.File // Write end of the rank's standard input.
+	// Write end of the rank's standard input.
+	to *os.File
 	// Closing stopped ends a poll of stop.
 	stop, stopped *os.File
 }

@@ -34,45 +34,60 @@ const (
 // supervisor is the state of one running job. Its methods run on the goroutine of Run, except
 // for reportOutputError. It never writes output, so that it cannot block on a reader.
 type supervisor struct {
-	job   *Job
-	srv   *server.Server
-	fork  *fork.Thread
-	ranks map[int]*rank // Without those that left by a change, once their output is written.
+	job  *Job
+	srv  *server.Server
+	fork *fork.Thread
+	// Without those that left by a change, once their output is written.
+	ranks map[int]*rank
 	live  int
 	ends  chan end
-	done  chan struct{} // Closed at the end of supervise.
+	// Closed at the end of supervise.
+	done chan struct{}
 
 	events
-	hang     hang        // The account of events.waits.
-	overdue  chan *rank  // Ranks still running LossGrace after a disconnect.
-	partOf   map[int]int // Part of each rank that is not of the first part.
-	leaving  leavingRanks
-	finished *server.Queue[*rank] // Ranks that left by a change, with written output.
+	hang hang // The account of events.waits.
+	// Ranks still running LossGrace after a disconnect.
+	overdue chan *rank
+	// Part of each rank that is not of the first part.
+	partOf  map[int]int
+	leaving leavingRanks
+	// Ranks that left by a change, with written output.
+	finished *server.Queue[*rank]
 
 	stdout, stderr *sink
 	startErr       error
 	outputErrors   *server.Queue[error] // One of each sink at most.
-	outputError    error                // The first of them that is not EPIPE.
-	moreErrors     int                  // Others that are not EPIPE.
-	isUnread       bool                 // The reader of the output has closed it (EPIPE).
-	drained        chan struct{}        // Closed when all output is written.
-	notes          *notifier
-	delivered      <-chan struct{} // Closed when all notes are written; nil while more may come.
+	// The first of them that is not EPIPE.
+	outputError error
+	moreErrors  int // Others that are not EPIPE.
+	// The reader of the output has closed it (EPIPE).
+	isUnread bool
+	// Closed when all output is written.
+	drained chan struct{}
+	notes   *notifier
+	// Closed when all notes are written; nil while more may come.
+	delivered <-chan struct{}
 
-	childEnded <-chan os.Signal // SIGCHLD; nil without Job.Sweep.
+	// SIGCHLD; nil without Job.Sweep.
+	childEnded <-chan os.Signal
 	reapAt     <-chan time.Time // Next time to reap orphans.
-	others     []int            // Children that are not the job's.
+	// Children that are not the job's.
+	others []int
 
-	startedAt     time.Time
-	stage         stage
-	stageEnd      *time.Timer
-	limit         limit // Of the job.
-	isTimedOut    bool
-	isAsked       bool           // The ranks got a signal that ends programs.
-	isCut         bool           // By the user, the time limit or the context. Output has Grace to be read.
-	blamed        int            // The rank that was named as the first to fail; -1: none.
-	interrupts    int            // SIGINTs and SIGTERMs so far.
-	interruptedBy syscall.Signal // The last signal that ends programs; 0: none.
+	startedAt  time.Time
+	stage      stage
+	stageEnd   *time.Timer
+	limit      limit // Of the job.
+	isTimedOut bool
+	// The ranks got a signal that ends programs.
+	isAsked bool
+	// By the user, the time limit or the context. Output has Grace to be read.
+	isCut bool
+	// The rank that was named as the first to fail; -1: none.
+	blamed     int
+	interrupts int // SIGINTs and SIGTERMs so far.
+	// The last signal that ends programs; 0: none.
+	interruptedBy syscall.Signal
 	killedBy      syscall.Signal // The second interrupt.
 	result        Result
 }
@@ -80,10 +95,12 @@ type supervisor struct {
 // events come from the server of the job.
 type events struct {
 	serverLog <-chan string
-	lost      *server.Queue[server.Lost] // Ranks that count as failed and may be running.
-	waits     <-chan Report              // Reports of blocked calls.
-	orders    *server.Queue[server.Order]
-	ending    chan struct{} // Closed when the job begins to end.
+	// Ranks that count as failed and may be running.
+	lost   *server.Queue[server.Lost]
+	waits  <-chan Report // Reports of blocked calls.
+	orders *server.Queue[server.Order]
+	// Closed when the job begins to end.
+	ending chan struct{}
 }
 
 // end is the end of a rank's process.

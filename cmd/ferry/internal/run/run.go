@@ -108,16 +108,19 @@ type options struct {
 	tolerate        int // Ranks that may fail.
 	tagOutput       bool
 	outputDir       string
-	explain         string // "", explainPairs or explainAll.
-	timingOutput    string // See openTiming; "" for no timing.
-	maxRanks        int
-	nodes           int // 0 if not given.
-	leaveGrace      time.Duration
-	timeout         time.Duration
-	dumpStacks      bool
-	workDir         string
+	// "", explainPairs or explainAll.
+	explain string
+	// See openTiming; "" for no timing.
+	timingOutput string
+	maxRanks     int
+	nodes        int // 0 if not given.
+	leaveGrace   time.Duration
+	timeout      time.Duration
+	dumpStacks   bool
+	workDir      string
 
-	isGiven func(flag string) bool // The flag is on the command line.
+	// The flag is on the command line.
+	isGiven func(flag string) bool
 }
 
 // Command returns the command.

@@ -24,9 +24,11 @@ const timingReport = "timing"
 type stepMark struct {
 	Step string        `json:"step"`
 	At   time.Duration `json:"at_ns"`
-	Used time.Duration `json:"used_ns,omitempty"` // Processor time of the process so far; 0 if unknown.
+	// Processor time of the process so far; 0 if unknown.
+	Used time.Duration `json:"used_ns,omitempty"`
 
-	previousAt   time.Duration // Completion of the previous step.
+	// Completion of the previous step.
+	previousAt   time.Duration
 	previousUsed time.Duration // Processor time at that point.
 }
 
@@ -48,15 +50,18 @@ const launcherRank = -1
 
 // A stepSummary summarizes a step of all ranks, or of the launcher.
 type stepSummary struct {
-	Step     string        `json:"step"`
-	Ranks    int           `json:"ranks"` // Number of ranks with the step; 0 for one of the launcher.
-	First    time.Duration `json:"first_ns"`
-	Median   time.Duration `json:"median_ns"`
-	Last     time.Duration `json:"last_ns"`
-	Duration time.Duration `json:"took_ns"` // Median since the previous step.
+	Step string `json:"step"`
+	// Number of ranks with the step; 0 for one of the launcher.
+	Ranks  int           `json:"ranks"`
+	First  time.Duration `json:"first_ns"`
+	Median time.Duration `json:"median_ns"`
+	Last   time.Duration `json:"last_ns"`
+	// Median since the previous step.
+	Duration time.Duration `json:"took_ns"`
 	Used     time.Duration `json:"used_ns"` // Median of the processor time.
-	Share    float64       `json:"share"`   // Part of the total by which this step delays the last rank.
-	Parts    []partTime    `json:"parts,omitempty"`
+	// Part of the total by which this step delays the last rank.
+	Share float64    `json:"share"`
+	Parts []partTime `json:"parts,omitempty"`
 }
 
 type timing struct {

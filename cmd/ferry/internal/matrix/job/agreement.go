@@ -17,7 +17,8 @@ const stacksKey = "ferry.matrix.agenda"
 
 // A sharedSetting must be equal in all ranks, because each rank executes the plan independently.
 type sharedSetting struct {
-	Name  string `json:"name"` // Flag of `ferry matrix`, or "version".
+	// Flag of `ferry matrix`, or "version".
+	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 

@@ -25,7 +25,8 @@ type rankStatus struct {
 	Host          string          `json:"host,omitempty"`
 	Settings      []sharedSetting `json:"terms,omitempty"`
 	FailureReason string          `json:"err,omitempty"`
-	LostReason    string          `json:"lost,omitempty"` // Reason why the rank cannot continue, or "".
+	// Reason why the rank cannot continue, or "".
+	LostReason string `json:"lost,omitempty"`
 }
 
 // reasonLimit is the maximum length of a reason in bytes. With it, an escaped rankStatus fits in bootstrap.MaxPayload

@@ -28,14 +28,16 @@ type Job struct {
 	// SavePartial receives the partial report before each stack, for the case that rank 0 is lost. It may be nil.
 	SavePartial func(*report.Report)
 
-	client         bootstrap.Client
-	group          []framework.Proc
-	rank           int
-	benchPartner   int // Partner of rank 0 in benchmarks; 0 without one.
-	plan           *plan.Plan
-	record         *plan.Record
-	cancelRun      context.CancelCauseFunc
-	isLeaving      atomic.Bool // cancelRun is about to be called.
+	client bootstrap.Client
+	group  []framework.Proc
+	rank   int
+	// Partner of rank 0 in benchmarks; 0 without one.
+	benchPartner int
+	plan         *plan.Plan
+	record       *plan.Record
+	cancelRun    context.CancelCauseFunc
+	// cancelRun is about to be called.
+	isLeaving      atomic.Bool
 	wasInterrupted bool
 
 	mu    sync.Mutex

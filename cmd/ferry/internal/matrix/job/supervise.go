@@ -24,7 +24,8 @@ type stackLog struct {
 // A stackRun is one rank's run over one stack. It is a worker.CaseRecorder whose methods have no effect after its end.
 type stackRun struct {
 	stackLog
-	lostReason string // Reason why the rank cannot continue, or "".
+	// Reason why the rank cannot continue, or "".
+	lostReason string
 
 	ctx         context.Context
 	hasEnded    func() bool
@@ -32,8 +33,9 @@ type stackRun struct {
 	runningCase string
 	lastCase    string
 	beganAt     time.Time
-	updates     chan func() // Executed by the goroutine of supervise.
-	finished    chan struct{}
+	// Executed by the goroutine of supervise.
+	updates  chan func()
+	finished chan struct{}
 }
 
 // supervise calls f, whose first case is report.OpenCase, until it returns. A rank without events for silenceLimit is

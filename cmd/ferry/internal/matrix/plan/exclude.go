@@ -23,12 +23,15 @@ import (
 type Exclusions struct{ entries []exclusion }
 
 type exclusion struct {
-	Stack    string `yaml:"stack"`    // Pattern of path.Match.
-	Case     string `yaml:"case"`     // Regular expression for the whole name.
-	Versions string `yaml:"versions"` // "libfabric >=1.15, <1.20", or "" for all.
-	Says     string `yaml:"says"`     // Regular expression in the reason, or "" for any failure.
-	Reason   string `yaml:"reason"`
-	Link     string `yaml:"link"`
+	Stack string `yaml:"stack"` // Pattern of path.Match.
+	// Regular expression for the whole name.
+	Case string `yaml:"case"`
+	// "libfabric >=1.15, <1.20", or "" for all.
+	Versions string `yaml:"versions"`
+	// Regular expression in the reason, or "" for any failure.
+	Says   string `yaml:"says"`
+	Reason string `yaml:"reason"`
+	Link   string `yaml:"link"`
 
 	location      string // File and index, for messages.
 	casePattern   *regexp.Regexp

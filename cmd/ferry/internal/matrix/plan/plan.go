@@ -18,16 +18,20 @@ import (
 
 // A Request holds the options of a run. Set its fields before the first call.
 type Request struct {
-	Registry   *framework.Registry
-	Values     *framework.Values // Includes Set.
-	Set        []string          // Parameters (NAME=VALUE) of all processes.
-	Suite      Suite
-	CaseLimit  time.Duration  // That of report.OpenCase may be longer; see Suite.OpenLimit.
-	Components *Components    // Nil selects all stacks.
-	Require    *Components    // Further required stacks, or nil. Stacks named in Components are required, too.
-	Cases      *regexp.Regexp // Nil selects all cases.
-	Exclude    *Exclusions
-	Flags      []string // Further flags of `ferry matrix` for a row's Command.
+	Registry *framework.Registry
+	Values   *framework.Values // Includes Set.
+	// Parameters (NAME=VALUE) of all processes.
+	Set   []string
+	Suite Suite
+	// That of report.OpenCase may be longer; see Suite.OpenLimit.
+	CaseLimit  time.Duration
+	Components *Components // Nil selects all stacks.
+	// Further required stacks, or nil. Stacks named in Components are required, too.
+	Require *Components
+	Cases   *regexp.Regexp // Nil selects all cases.
+	Exclude *Exclusions
+	// Further flags of `ferry matrix` for a row's Command.
+	Flags []string
 	// Ranks is the number of ranks of the launcher. With 0, each column gets separate processes.
 	Ranks int
 }
@@ -35,8 +39,9 @@ type Request struct {
 // A Plan is the list of stacks and columns of a run.
 type Plan struct {
 	*Request
-	Stacks  []report.Stack
-	Columns [][]Column // By stack. The first column is that of report.OpenCase.
+	Stacks []report.Stack
+	// By stack. The first column is that of report.OpenCase.
+	Columns [][]Column
 }
 
 // Cells returns the names of a stack's cases.
@@ -260,8 +265,9 @@ type Record struct {
 
 	observer report.Observer
 	beganAt  time.Time
-	mu       sync.Mutex // Guards rows, and serializes calls of observer.
-	rows     map[[2]string]report.Row
+	// Guards rows, and serializes calls of observer.
+	mu   sync.Mutex
+	rows map[[2]string]report.Row
 }
 
 // Begin returns a new record and notifies the observer, which may be nil.

@@ -20,7 +20,8 @@ import (
 type Suite struct {
 	Name     string
 	Policies []cid.Policy // Policies of pmltest.
-	Ranks    []int        // Numbers of ranks of the conformance cases.
+	// Numbers of ranks of the conformance cases.
+	Ranks []int
 	// Processes is the number of processes of the conformance cases on GoroutineRanks each.
 	Processes int
 	// Room is the number of processes that conformance cases may add to a job. With 0, such cases are left out.
@@ -85,16 +86,23 @@ func Quick() Suite {
 
 // A Column is a list of cases of one stack that one worker runs.
 type Column struct {
-	Name  string // Prefix of its cells ("btltest", "conform/2"), or the only cell.
-	Ranks int    // Number of processes, or 0 for one that is not a rank.
+	// Prefix of its cells ("btltest", "conform/2"), or the only cell.
+	Name string
+	// Number of processes, or 0 for one that is not a rank.
+	Ranks int
 	// Goroutines is the number of goroutine ranks of each process, or 0 if processes are the ranks.
-	Goroutines int      `json:",omitempty"`
-	Room       int      `json:",omitempty"` // Number of processes that the cases may add.
-	Deaths     int      `json:",omitempty"` // Number of ranks that the cases may kill.
-	Cells      []string // Names of the cases.
-	Bench      []string // Arguments of `ferry bench` for a benchmark.
-	Unit       string   // Unit of the benchmark's figures.
-	Set        []string // Further parameters (NAME=VALUE) of this column.
+	Goroutines int `json:",omitempty"`
+	// Number of processes that the cases may add.
+	Room int `json:",omitempty"`
+	// Number of ranks that the cases may kill.
+	Deaths int      `json:",omitempty"`
+	Cells  []string // Names of the cases.
+	// Arguments of `ferry bench` for a benchmark.
+	Bench []string
+	// Unit of the benchmark's figures.
+	Unit string
+	// Further parameters (NAME=VALUE) of this column.
+	Set []string
 }
 
 // NewColumn returns a column of cases, given without the prefix.

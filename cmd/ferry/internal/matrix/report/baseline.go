@@ -10,13 +10,17 @@ import (
 
 // A Comparison has the changes since an earlier report. A nil *Comparison is empty.
 type Comparison struct {
-	Base    string  // Time and machine of the earlier report.
-	Differs string  // Differences of the machines, or "".
-	Factor  float64 // Factor of --slower; 0 if speed was not compared.
+	// Time and machine of the earlier report.
+	Base string
+	// Differences of the machines, or "".
+	Differs string
+	// Factor of --slower; 0 if speed was not compared.
+	Factor float64
 
 	NewlyFailing, NewlyPassing []string // Cases with both statuses.
 	Slower                     []Slowdown
-	Gone, New                  []string // Stacks in only one of the reports.
+	// Stacks in only one of the reports.
+	Gone, New []string
 }
 
 // A Slowdown is a benchmark that is slower at some sizes.
@@ -24,7 +28,8 @@ type Slowdown struct {
 	Stack, Case string
 	Before, Now Point // At the largest difference.
 	Factor      float64
-	Sizes, Of   int // Number of slower sizes, and of all.
+	// Number of slower sizes, and of all.
+	Sizes, Of int
 }
 
 // Compare returns the changes from base to now. Newly failing are cases that fail or do not end and did not before,

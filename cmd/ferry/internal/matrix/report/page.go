@@ -29,12 +29,14 @@ type view struct {
 	Report     *Report
 	Comparison *Comparison
 	Verdict    string
-	State      Status  // of the whole
-	Table      *Table  // without the stacks that are absent
-	Absent     []Line  // those
-	Failures   []Group // Failed, timed out, or given up.
-	Skips      []Group // All others, except of absent stacks.
-	Charts     []chart
+	State      Status // of the whole
+	Table      *Table // without the stacks that are absent
+	Absent     []Line // those
+	// Failed, timed out, or given up.
+	Failures []Group
+	// All others, except of absent stacks.
+	Skips  []Group
+	Charts []chart
 
 	CSS    template.CSS
 	JS     template.JS

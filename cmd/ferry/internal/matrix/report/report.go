@@ -39,13 +39,16 @@ const OpenCase = "open"
 
 // A Stack is a selection of components that transfer messages.
 type Stack struct {
-	Name     string `json:"name"`               // "ob1+shm", "cm+ofi tcp;ofi_rxm"
-	PML      string `json:"pml"`                // "cm"
-	Via      string `json:"via,omitempty"`      // Transport component, such as "btl shm" or "mtl ofi".
-	Provider string `json:"provider,omitempty"` // "tcp;ofi_rxm", or "" for a transport without providers.
-	Device   string `json:"device,omitempty"`   // "eth0"
-	Mode     string `json:"mode,omitempty"`     // Tag layout of an MTL.
-	Library  string `json:"library,omitempty"`  // Name and version of the transport's library.
+	Name string `json:"name"` // "ob1+shm", "cm+ofi tcp;ofi_rxm"
+	PML  string `json:"pml"`  // "cm"
+	// Transport component, such as "btl shm" or "mtl ofi".
+	Via string `json:"via,omitempty"`
+	// "tcp;ofi_rxm", or "" for a transport without providers.
+	Provider string `json:"provider,omitempty"`
+	Device   string `json:"device,omitempty"` // "eth0"
+	Mode     string `json:"mode,omitempty"`   // Tag layout of an MTL.
+	// Name and version of the transport's library.
+	Library string `json:"library,omitempty"`
 	// Set has the parameters (NAME=VALUE, as for --set) that select only this stack.
 	Set []string `json:"set,omitempty"`
 	// Reason is the reason why the stack is not used, or "".
@@ -94,13 +97,15 @@ const SelfBTL = "self"
 
 // A Row is the outcome of one case of one stack.
 type Row struct {
-	Stack    string  `json:"stack"`
-	Provider string  `json:"provider"`
-	Case     string  `json:"case"` // "open", "mtltest/NAME", "pmltest/lazy/NAME", "conform/2/FAMILY/NAME", "bench/latency"
-	Status   Status  `json:"status"`
-	Reason   string  `json:"reason"` // Not empty unless Status is Pass.
-	Seconds  float64 `json:"seconds"`
-	Ranks    int     `json:"ranks,omitempty"` // Set for a case that runs as a job.
+	Stack    string `json:"stack"`
+	Provider string `json:"provider"`
+	Case     string `json:"case"` // "open", "mtltest/NAME", "pmltest/lazy/NAME", "conform/2/FAMILY/NAME", "bench/latency"
+	Status   Status `json:"status"`
+	// Not empty unless Status is Pass.
+	Reason  string  `json:"reason"`
+	Seconds float64 `json:"seconds"`
+	// Set for a case that runs as a job.
+	Ranks int `json:"ranks,omitempty"`
 	// Abandoned reports that a Skip was not run because too many cases before it were lost or did not end.
 	Abandoned bool `json:"given_up,omitempty"`
 	// Excluded is the reason of its exclusion. A failed row becomes a Skip with both reasons. One that passes is reported.

@@ -51,8 +51,9 @@ type Table struct {
 
 // A Line is a stack. A stack that could not be opened has no cells.
 type Line struct {
-	Stack  Stack
-	Open   Row             // Row of OpenCase. Its Status is "" if the run ended before.
+	Stack Stack
+	// Row of OpenCase. Its Status is "" if the run ended before.
+	Open   Row
 	Cells  map[string]Cell // by column
 	Counts Counts
 }

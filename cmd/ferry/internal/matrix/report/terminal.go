@@ -12,7 +12,8 @@ import (
 
 // A Look is the appearance of text. The zero Look is plain lines of any length.
 type Look struct {
-	Width, Height int  // Size of the terminal, or 0 if it is unknown.
+	// Size of the terminal, or 0 if it is unknown.
+	Width, Height int
 	Live          bool // Lines can be overwritten.
 	Colour        bool
 }
@@ -74,7 +75,8 @@ type Terminal struct {
 	total   int
 	report  Report             // Rows so far.
 	running map[string]started // By stack.
-	drawn   int                // Number of table lines on the terminal.
+	// Number of table lines on the terminal.
+	drawn   int
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }

@@ -22,9 +22,10 @@ type attempt struct {
 	column     plan.Column
 	caseStates []caseState // By cell.
 	rowCount   int
-	lastRow    report.Row // Last recorded row as in the report, or zero.
-	limit      time.Duration
-	output     *excerpt
+	// Last recorded row as in the report, or zero.
+	lastRow report.Row
+	limit   time.Duration
+	output  *excerpt
 	// isRepeated reports that the worker's last case has no row because it runs again.
 	isRepeated bool
 }

@@ -57,9 +57,10 @@ type tally struct {
 	CaseRecorder
 	ranks int
 
-	mu          sync.Mutex
-	hasStarted  bool
-	runningCase string // Case of the CaseRecorder, or "".
+	mu         sync.Mutex
+	hasStarted bool
+	// Case of the CaseRecorder, or "".
+	runningCase string
 	lastBegun   string
 	results     map[string][]conform.Result
 }

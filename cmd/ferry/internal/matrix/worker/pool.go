@@ -27,7 +27,8 @@ type Pool struct {
 	// Program is started with Args and a task, and calls Work.
 	Program string
 	Args    []string
-	Set     []string // Parameters (NAME=VALUE) of all workers.
+	// Parameters (NAME=VALUE) of all workers.
+	Set []string
 	// MaxParallel is the number of concurrent stacks. Benchmarks run alone.
 	MaxParallel int
 	// Cleanup removes the files of killed processes; see launch.Job.
@@ -99,9 +100,10 @@ func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 // A stackRun is the run of one stack.
 type stackRun struct {
 	*Pool
-	record       *plan.Record
-	stack        *report.Stack
-	timeoutTotal time.Duration // Limits of the hung cases that are not excluded.
+	record *plan.Record
+	stack  *report.Stack
+	// Limits of the hung cases that are not excluded.
+	timeoutTotal time.Duration
 	// retryReasons has the reason of the retry, by case.
 	retryReasons map[string]string
 }
@@ -128,17 +130,20 @@ type assignment struct {
 	stack report.Stack
 	task  task
 	env   []string
-	limit time.Duration // Time without an event after which the worker hangs.
+	// Time without an event after which the worker hangs.
+	limit time.Duration
 	// onEvent receives the worker's events one at a time, all before runWorker returns. An error rejects the event
 	// and ends the worker.
 	onEvent func(Event) error
-	output  *excerpt // Output of the processes. With nil, only workerExit has it.
+	// Output of the processes. With nil, only workerExit has it.
+	output *excerpt
 }
 
 // A workerExit is the end of the processes of a worker.
 type workerExit struct {
 	result launch.Result
-	err    error // The start failed, or the job was canceled.
+	// The start failed, or the job was canceled.
+	err    error
 	isHung bool
 	ranks  int
 	output string

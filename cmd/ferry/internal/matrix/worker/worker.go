@@ -39,14 +39,16 @@ type Event struct {
 	Rank int    `json:"rank,omitempty"`
 	Case string `json:"case"` // Cell.
 	// Status is empty when the case begins or makes progress.
-	Status  report.Status      `json:"status,omitempty"`
-	Reason  string             `json:"reason,omitempty"`
-	Seconds float64            `json:"seconds,omitempty"`
-	Points  []report.Point     `json:"points,omitempty"` // Further figures of a benchmark.
-	Device  string             `json:"device,omitempty"` // Set by report.OpenCase.
-	Mode    string             `json:"mode,omitempty"`
-	Others  []int              `json:"others,omitempty"` // Other ranks in which the case is known to have failed.
-	Survey  *plan.SurveyResult `json:"answer,omitempty"` // Result of a survey.
+	Status  report.Status `json:"status,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	Seconds float64       `json:"seconds,omitempty"`
+	// Further figures of a benchmark.
+	Points []report.Point `json:"points,omitempty"`
+	Device string         `json:"device,omitempty"` // Set by report.OpenCase.
+	Mode   string         `json:"mode,omitempty"`
+	// Other ranks in which the case is known to have failed.
+	Others []int              `json:"others,omitempty"`
+	Survey *plan.SurveyResult `json:"answer,omitempty"` // Result of a survey.
 }
 
 // EventOf returns the event of a case that ended with err.
@@ -73,10 +75,11 @@ type worker struct {
 	task           task
 	rank           int
 	reports        io.Writer
-	stderr         io.Writer // Receives reasons above the eventLimit.
-	beganAt        time.Time
-	runningCase    string
-	endedCount     int
+	// Receives reasons above the eventLimit.
+	stderr      io.Writer
+	beganAt     time.Time
+	runningCase string
+	endedCount  int
 }
 
 // Work executes the task in text with the components of reg and the given parameters, and reports to out. Sessions
