@@ -14,7 +14,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Two processes of which one has disconnected the other exchange no messages on their present communicators. With the next communicator that
+// Two processes exchange no messages on their present communicators after one has disconnected the other. With the next communicator that
 // they create they reconnect. Both begin a new epoch with the present cards, because a transport may have been opened again, or another one
 // may take its place.
 //

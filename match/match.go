@@ -163,8 +163,8 @@ func (o *Order[T]) Remove(e *Entry[T]) { o.all.remove(e, byArrival) }
 // First returns the oldest entry, or nil.
 func (o *Order[T]) First() *Entry[T] { return o.all.head }
 
-// IsIdle reports whether there is no entry that a receive from p, or a message of p, could match or would
-// have to wait behind.
+// IsIdle reports whether no entry could match a receive from p or a message of p, or would have to be handled
+// before it.
 func (q *Queues[R, M]) IsIdle(p *Peer[R, M]) bool {
 	return p.posted.head == nil && q.wildcards.head == nil && p.unexpected.head == nil
 }

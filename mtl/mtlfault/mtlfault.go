@@ -20,7 +20,7 @@ type Plan = faults.Plan
 
 // Component is an MTL component that wraps another one. Its Params and Probe are those of the other.
 //
-// It is not an mtl.Surveyor, because a fault is no choice of providers.
+// It is not an mtl.Surveyor, because a fault does not select providers.
 type Component struct {
 	mtl.Component
 	faults.Count

@@ -15,7 +15,7 @@ import (
 type message struct {
 	node  match.Message[message]
 	data  []byte // Payload, nil for an offer.
-	offer *offer // nil if it is no offer.
+	offer *offer // nil for an eager message.
 	// Rank that has it in its free lists; nil if messagePools have it.
 	home *Rank
 	next *message

@@ -214,7 +214,7 @@ func AmbiguousVerdict(a, b, selector string) framework.Verdict {
 		fmt.Sprintf("%s and %s are both set: one launcher runs inside another, and it is unknown which of them started this process", a, b), hint)
 }
 
-// SingletonHint is the remedy for a process that is no rank.
+// SingletonHint is the remedy for a process outside of a job.
 const SingletonHint = wire.EnvSingleton + "=true if it should run by itself"
 
 // SingletonVerdict is the verdict of a bootstrap other than local if the user has selected a
