@@ -52,7 +52,7 @@ func TestLabels_Goroutines_HaveRankAndComm(t *testing.T) {
 		}
 		// The operation of the program runs on the communicator's goroutine.
 		seen := false
-		op := mpi.NewOp(func(_, _ []int) { seen = seen || labeled("(*nonblocking).goOn", comm...) }, true)
+		op := mpi.NewOp(func(_, _ []int) { seen = seen || labeled("(*nonblocking).runSteps", comm...) }, true)
 		r, err := mpi.Ireduce(c, []int{1}, make([]int, 1), op, 0)
 		if err != nil {
 			return err
