@@ -61,7 +61,7 @@ func exchangeAllSizes(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 				}
 			}
 		}
-		if err := mpi.Barrier(ctx, c); err != nil { // No member reads it any more.
+		if err := mpi.Barrier(ctx, c); err != nil { // All members have read it.
 			return err
 		}
 		if err := m.Close(); err != nil {

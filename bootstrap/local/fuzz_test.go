@@ -77,7 +77,7 @@ func FuzzClientReads(f *testing.F) {
 	})
 }
 
-// Whatever a member of the job sends, the server continues to serve the others.
+// The server continues to serve other members after any message of one member.
 func FuzzServerReads(f *testing.F) {
 	group := wire.EncodeBody(wire.Runs{{Namespace: "job", First: 0, Stride: 1, Count: 2}})
 	for _, m := range []struct {

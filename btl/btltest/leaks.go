@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// resources are resources of the whole program in which a leak shows. Go's heap is not included,
+// resources are counts of the whole program that show a leak. Go's heap is not included,
 // because its live part is unknown.
 type resources struct {
 	descriptors int

@@ -90,7 +90,7 @@ func (p *partial) newBuffer() coll.Ref {
 	return r
 }
 
-// add combines the sum of another member, whose ranks are just below or just above. If swap is set,
+// add combines the sum of another member with adjacent ranks, lower ones if below is set. If swap is set,
 // it sends its own sum there at the same time.
 func (p *partial) add(rank int, below, swap bool) {
 	sum := p.position

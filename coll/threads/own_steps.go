@@ -151,7 +151,7 @@ func (x *Instance) nextPost() (l *post, isPosted bool) {
 	return l, l.phase == x.phase+1
 }
 
-// publish publishes the first bytes of a slice, of which it may have published less before.
+// publish publishes the first ready bytes of a slice. Later calls publish more of it.
 func (x *Instance) publish(out []byte, ready uint64) {
 	l, isPosted := x.nextPost()
 	if !isPosted {

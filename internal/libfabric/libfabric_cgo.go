@@ -191,7 +191,7 @@ func (l *Library) Infos(provider string) (*Infos, error) {
 	return infos, nil
 }
 
-// count converts a size, of which the largest value means no limit.
+// count converts a size. The largest value means no limit.
 func count(n C.uint64_t) int { return int(min(n, math.MaxInt)) }
 
 // Free releases the list. Its entries must not be passed to Open afterwards.

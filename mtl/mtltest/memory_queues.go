@@ -37,7 +37,7 @@ type receive struct {
 	buf    []byte
 	queues *idQueues
 	node   match.Recv[receive]
-	// cancelAt is the poll in which a cancel takes effect, or 0.
+	// cancelAt is the number of the poll that executes a cancel, or 0.
 	cancelAt int
 }
 

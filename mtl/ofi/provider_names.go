@@ -15,7 +15,7 @@ func baseProvider(provider string) string {
 	return name
 }
 
-// canonicalName returns a provider's name in libfabric's spelling: in lower case, with full names of the layers.
+// canonicalName returns a provider's name in the spelling of libfabric, in lower case and with full names of the layers.
 func canonicalName(name string) string {
 	name = strings.ToLower(name)
 	for _, layer := range []string{"rxm", "rxd"} {

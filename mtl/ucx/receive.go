@@ -170,7 +170,7 @@ func (m *module) lostClaim(s *slot) error {
 	return nil
 }
 
-// bufferUse returns the way in which UCX uses the buffer of a receive. fits is set if no message can be longer. In mode none
+// bufferUse selects how UCX uses the buffer of a receive. fits is set if no message can be longer. In mode none
 // over tcp, UCX never ends a receive whose sender fails in the middle, so the receive must be abandonable.
 func (m *module) bufferUse(fits bool) ucp.BufferUse {
 	switch {
