@@ -50,12 +50,9 @@ type Options struct {
 
 // A Watcher receives the events of the job. Calls come one at a time, except for Dump. No call comes after Close.
 type Watcher interface {
-	// PeerFailed reports that a process has failed, after all PMLs were notified. The bootstrap may report this process itself.
-	// ExchangeEnded then follows for all others.
-	PeerFailed(peer framework.Incarnation, reason string)
-	// ExchangeEnded reports that no more messages are exchanged with a process, because it has closed its session or because this
-	// process is isolated. All PMLs were notified before.
-	ExchangeEnded(peer framework.Incarnation, why error)
+	// PeerChanged reports that no more messages are exchanged with a process, after all PMLs were notified. The bootstrap may
+	// report this process itself as Failed. Unreachable then follows for all others, because this process is isolated.
+	PeerChanged(ev framework.PeerEvent)
 	// CollectivesBroken reports that a process that is alive takes part in no further collective of a communicator.
 	CollectivesBroken(comm cid.Extended, by framework.Proc, reason string)
 	// CommRevoked reports that another process has revoked a communicator.
@@ -125,8 +122,8 @@ type Assembly struct {
 		stop       chan struct{} // Closed when isClosing is set.
 		// Reason why no notes are sent after the loss of the launcher.
 		lost         error
-		queue        []peerEvent // Pending, in order.
-		queuedNotes  int         // Number of notes in the queue.
+		queue        []upcall // Pending, in order.
+		queuedNotes  int      // Number of notes in the queue.
 		isDelivering bool
 		isDumping    bool
 		running      sync.WaitGroup

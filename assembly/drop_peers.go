@@ -1,7 +1,6 @@
 package assembly
 
 import (
-	"errors"
 	"slices"
 	"sync"
 
@@ -97,11 +96,12 @@ func (w *wireUps) addEnded(incarnation framework.Incarnation) {
 }
 
 // noteEndOfPeer reports whether n is the end of another process, and adds it to those to drop.
-func (a *Assembly) noteEndOfPeer(n peerEvent) bool {
-	if n.hasDrops || n.note != nil || n.broken != nil || n.revoked != nil || n.peer == a.env.Self || n.exchangeEnd != nil && !errors.Is(n.exchangeEnd, framework.ErrPeerClosed) {
+func (a *Assembly) noteEndOfPeer(n upcall) bool {
+	state := n.change.State
+	if state != framework.Left && state != framework.Failed || n.change.Peer == a.env.Self {
 		return false
 	}
-	a.wireUps.addEnded(n.peer)
+	a.wireUps.addEnded(n.change.Peer)
 	return true
 }
 
@@ -151,8 +151,8 @@ func (a *Assembly) scheduleDrops() {
 
 // enqueueDrops is scheduleDrops with upcalls locked.
 func (a *Assembly) enqueueDrops() {
-	if !a.upcalls.isClosing && !slices.ContainsFunc(a.upcalls.queue, func(n peerEvent) bool { return n.hasDrops }) {
-		a.enqueueEvent(peerEvent{hasDrops: true})
+	if !a.upcalls.isClosing && !slices.ContainsFunc(a.upcalls.queue, func(n upcall) bool { return n.hasDrops }) {
+		a.enqueue(upcall{hasDrops: true})
 	}
 }
 

@@ -40,12 +40,12 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 
 // died is the event of a process's death.
 func (g guest) died() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"}
+	return bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"}
 }
 
 // left is the event that a process has closed its session.
 func (g guest) left() bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: g.proc, Nonce: g.incarnation.Nonce}
+	return bootstrap.Event{Kind: bootstrap.PeerLeft, Proc: g.proc, Nonce: g.incarnation.Nonce}
 }
 
 // counts are the entries of the tables of processes.
@@ -139,7 +139,7 @@ func TestAssembly_ProcessIsDisconnected_IsKept(t *testing.T) {
 	defer a.Close()
 	g := joins(t, a, 1)
 	g.comm.Close()
-	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: g.proc, Nonce: g.incarnation.Nonce, Reason: "test"})
 	if got := a.await(); got.known != 1 {
 		t.Errorf("%+v: it may begin again", got)
 	}

@@ -25,27 +25,27 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		return
 	}
 	switch ev.Kind {
-	case bootstrap.ProcFailed:
+	case bootstrap.PeerFailed:
 		a.removeNodeProc(ev)
 		a.env.Logger.Info("process failed", "proc", ev.Proc.String(), "reason", ev.Reason)
 		for _, incarnation := range a.incarnationsOf(ev) {
-			a.reportFailure(incarnation, ev.Reason)
+			a.peerFailed(incarnation, ev.Reason)
 		}
 		for _, incarnation := range a.streamsOf(ev) { // After the process, see catchUp.
-			a.reportFailure(incarnation, ev.Reason)
+			a.peerFailed(incarnation, ev.Reason)
 		}
-	case bootstrap.ProcLeft:
+	case bootstrap.PeerLeft:
 		a.removeNodeProc(ev)
 		a.leave(ev)
-	case bootstrap.PeerDisconnected:
+	case bootstrap.PeerUnreachable:
 		a.env.Logger.Info("a process has disconnected this one", "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.disconnectedBy(ev, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
+		a.disconnectedBy(ev)
 	case bootstrap.CommBroken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.enqueueEvent(peerEvent{broken: &ev})
+		a.enqueue(upcall{broken: &ev})
 	case bootstrap.CommRevoked:
 		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
-		a.enqueueEvent(peerEvent{revoked: &ev})
+		a.enqueue(upcall{revoked: &ev})
 	case bootstrap.NoteReceived:
 		a.passNote(ev)
 	case bootstrap.ServerLost:
@@ -63,15 +63,15 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 }
 
-// reportFailure enqueues the failure of an incarnation unless it was reported before. upcalls is locked.
-func (a *Assembly) reportFailure(incarnation framework.Incarnation, reason string) {
+// peerFailed enqueues the failure of an incarnation unless it was reported before. upcalls is locked.
+func (a *Assembly) peerFailed(incarnation framework.Incarnation, reason string) {
 	a.mu.Lock()
 	isNew := a.failed.add(incarnation, reason) // Before any notification, so that every failure in an error is in the list.
 	a.mu.Unlock()
 	if !isNew {
 		return
 	}
-	a.enqueueEvent(peerEvent{peer: incarnation, failure: reason})
+	a.enqueue(upcall{change: framework.FailedEvent(incarnation, reason)})
 	if incarnation == a.env.Self {
 		a.reportedDead(reason)
 	}
@@ -84,36 +84,35 @@ func (a *Assembly) removeNodeProc(ev bootstrap.Event) {
 	a.nodeProcs.end(framework.Incarnation{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce})
 }
 
-// endExchange enqueues the end of all exchange with an incarnation. upcalls is locked.
-func (a *Assembly) endExchange(incarnation framework.Incarnation, how error) {
+// peerEnded enqueues the event of a peer that has left or is unreachable, and records it. upcalls is locked.
+func (a *Assembly) peerEnded(ev framework.PeerEvent) {
 	a.mu.Lock()
-	known, ok := a.peers.get(incarnation)
+	known, ok := a.peers.get(ev.Peer)
 	if ok {
 		known.hasEnded = true
-		a.peers.set(incarnation, known)
+		a.peers.set(ev.Peer, known)
 	}
 	a.mu.Unlock()
-	a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: how, epoch: known.epoch})
+	a.enqueue(upcall{change: ev, epoch: known.epoch})
 }
 
-// peerEvent is an event for the PMLs and the Watcher. At most one of exchangeEnd, broken, revoked, note and hasDrops is
-// set. Without any of them, peer has failed, and failure is the reason.
-type peerEvent struct {
-	peer        framework.Incarnation
-	failure     string
-	exchangeEnd error
-	// Of the connection with peer when exchangeEnd was set.
+// upcall is a notification of the PMLs and the Watcher. Exactly one of change, broken, revoked, note and hasDrops is set.
+type upcall struct {
+	// The zero value, with the state Alive, if it is not set.
+	change framework.PeerEvent
+	// Of the connection with the peer of change, if it has not failed.
 	epoch  uint32
 	broken *bootstrap.Event
 	// revoked is an event of another process, or a revocation by this one.
 	revoked *bootstrap.Event
-	note    *bootstrap.Event // For the Watcher alone.
+	// note is for the Watcher alone.
+	note *bootstrap.Event
 	// Processes may be due to be dropped.
 	hasDrops bool
 }
 
-// enqueueEvent enqueues an event, and starts the goroutine that delivers the queue. upcalls is locked.
-func (a *Assembly) enqueueEvent(n peerEvent) {
+// enqueue enqueues a notification, and starts the goroutine that delivers the queue. upcalls is locked.
+func (a *Assembly) enqueue(n upcall) {
 	u := &a.upcalls
 	u.queue = append(u.queue, n)
 	if !u.isDelivering {
@@ -147,9 +146,9 @@ func (a *Assembly) deliverEvents() {
 	u.isDelivering = false
 }
 
-func (a *Assembly) deliver(n peerEvent) {
+func (a *Assembly) deliver(n upcall) {
 	if n.note != nil {
-		a.options.Watcher.NoteReceived(n.peer, n.note.Body)
+		a.options.Watcher.NoteReceived(framework.Incarnation{ID: a.env.Worlds.ID(n.note.Proc), Nonce: n.note.Nonce}, n.note.Body)
 		return
 	}
 	for _, m := range a.pmls {
@@ -158,16 +157,14 @@ func (a *Assembly) deliver(n peerEvent) {
 			a.inquire(m, n.broken.Proc)
 		case n.revoked != nil:
 			a.inquire(m, n.revoked.Proc)
-		case n.exchangeEnd != nil:
-			a.endExchangeInPML(m, n)
-		case n.peer != a.env.Self: // The Watcher ends the operations of this process.
-			m.PeerFailed(n.peer, n.failure)
+		case n.change.State != framework.Failed:
+			a.deliverEnd(m, n)
+		case n.change.Peer != a.env.Self: // The Watcher ends the operations of this process.
+			m.PeerChanged(n.change)
 		}
 	}
 	switch w := a.options.Watcher; {
 	case w == nil:
-	case n.exchangeEnd != nil:
-		w.ExchangeEnded(n.peer, n.exchangeEnd)
 	case a.process != nil && (n.broken != nil || n.revoked != nil): // The process's Watcher is notified.
 	case n.broken != nil:
 		w.CollectivesBroken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
@@ -176,7 +173,7 @@ func (a *Assembly) deliver(n peerEvent) {
 			w.CommRevoked(n.revoked.Comm, n.revoked.Proc)
 		}
 	default:
-		w.PeerFailed(n.peer, n.failure)
+		w.PeerChanged(n.change)
 	}
 }
 
@@ -192,7 +189,7 @@ func (a *Assembly) ReportBroken(comm cid.Extended, members []framework.Proc, why
 func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	a.upcalls.Lock()
 	if !a.upcalls.isClosing {
-		a.enqueueEvent(peerEvent{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
+		a.enqueue(upcall{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
 	}
 	a.upcalls.Unlock()
 	if len(members) < 2 {

@@ -68,8 +68,11 @@ func (e *eventful) OnEvent(f func(bootstrap.Event)) { e.event = f }
 
 type watcher struct{ died, dumped chan struct{} }
 
-func (w *watcher) PeerFailed(framework.Incarnation, string)               { close(w.died) }
-func (w *watcher) ExchangeEnded(framework.Incarnation, error)             {}
+func (w *watcher) PeerChanged(ev framework.PeerEvent) {
+	if ev.State == framework.Failed {
+		close(w.died)
+	}
+}
 func (w *watcher) CollectivesBroken(cid.Extended, framework.Proc, string) {}
 func (w *watcher) CommRevoked(cid.Extended, framework.Proc)               {}
 func (w *watcher) NoteReceived(framework.Incarnation, string)             {}
@@ -107,7 +110,7 @@ func TestEvent_TransportHangs_DumpIsNotDelayed(t *testing.T) {
 	hang, watch := newHanging(), &watcher{make(chan struct{}), make(chan struct{})}
 	a, events := hang.open(t, watch)
 	hang.hang(a)
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: framework.Proc{Namespace: "other", Rank: 1}, Nonce: 5, Reason: "test"})
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
 	if dead := a.Failed(); len(dead) != 1 {
@@ -144,7 +147,7 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
 	}
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: other, Reason: "test"}) // Without a nonce.
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: other, Reason: "test"}) // Without a nonce.
 	events.event(bootstrap.Event{Kind: bootstrap.Dump})
 	<-watch.dumped
 	if dead := a.Failed(); len(dead) != 1 || dead[0] != (Failure{incarnation, "test"}) {

@@ -78,12 +78,12 @@ func (a *Assembly) isolateLocked(err error) {
 	a.upcalls.isIsolated = true
 	for incarnation, known := range a.peers.records() {
 		if !a.failed.has(incarnation) && !known.hasEnded {
-			a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: err})
+			a.enqueue(upcall{change: framework.UnreachableEvent(incarnation, err)})
 		}
 	}
 	for incarnation := range a.peers.tableOnlyIncarnations() {
 		if incarnation != a.env.Self && !a.failed.has(incarnation) {
-			a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: err})
+			a.enqueue(upcall{change: framework.UnreachableEvent(incarnation, err)})
 		}
 	}
 }

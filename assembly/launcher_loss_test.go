@@ -54,8 +54,8 @@ func TestLauncherLost_TimeoutPasses_EndsExchangeWithAll(t *testing.T) {
 	a, events := newHanging().open(t, nil, framework.Setting{Name: "bootstrap.timeout", Value: "10ms"})
 	defer a.Close()
 	early, left, died := receiveFromNew(t, a, 1), receiveFromNew(t, a, 2), receiveFromNew(t, a, 3)
-	events.event(bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerLeft, Proc: framework.Proc{Namespace: "other", Rank: 2}, Nonce: 2})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: framework.Proc{Namespace: "other", Rank: 3}, Nonce: 3, Reason: "test"})
 	events.event(lost)
 	if err := early.wait(t); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "the launcher has been gone since") {
 		t.Errorf("a receive that waits when the launcher goes: %v", err)

@@ -105,7 +105,7 @@ func (p *levelPort) needsRecord(incarnation framework.Incarnation, edition uint3
 	}
 	if before, ok := p.peers.recordInTables(incarnation.ID); ok && (before.nonce != incarnation.Nonce || before.edition != edition) {
 		if _, hasRecord := p.peers.byID[incarnation.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
-			p.peers.set(framework.Incarnation{ID: incarnation.ID, Nonce: before.nonce}, peerState{record: before})
+			p.peers.set(framework.Incarnation{ID: incarnation.ID, Nonce: before.nonce}, peerEntry{record: before})
 		}
 	}
 	_, hasRecord := p.peers.byID[incarnation.ID]

@@ -98,7 +98,7 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	defer a.Close()
 	a.nodeProcs.expect(t, "alone", 1)
 	card := wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes}
-	for rank, kind := range []bootstrap.EventKind{bootstrap.ProcFailed, bootstrap.ProcLeft} {
+	for rank, kind := range []bootstrap.EventKind{bootstrap.PeerFailed, bootstrap.PeerLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5
 		if err := a.learn(framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: card.Nonce}, other, card); err != nil {

@@ -64,7 +64,7 @@ func (a *Assembly) passNote(ev bootstrap.Event) {
 		return
 	}
 	u.queuedNotes++
-	a.enqueueEvent(peerEvent{peer: framework.Incarnation{ID: a.env.Worlds.ID(ev.Proc), Nonce: ev.Nonce}, note: &ev})
+	a.enqueue(upcall{note: &ev})
 }
 
 // leave records the incarnations that have closed their sessions, and passes them on. upcalls is locked.
@@ -84,7 +84,7 @@ func (a *Assembly) leaveOnce(incarnation framework.Incarnation) {
 	a.left[incarnation] = struct{}{}
 	a.mu.Unlock()
 	if !isKnown {
-		a.endExchange(incarnation, framework.ErrPeerClosed)
+		a.peerEnded(framework.LeftEvent(incarnation))
 	}
 }
 
@@ -105,7 +105,7 @@ func (a *Assembly) ReportFailure(incarnation framework.Incarnation, reason strin
 	isNew := a.failed.add(incarnation, reason)
 	a.mu.Unlock()
 	if isNew && !u.isClosing {
-		a.enqueueEvent(peerEvent{peer: incarnation, failure: reason})
+		a.enqueue(upcall{change: framework.FailedEvent(incarnation, reason)})
 	}
 }
 

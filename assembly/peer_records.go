@@ -24,13 +24,13 @@ type peerRecords struct {
 	seeksAll bool
 }
 
-// peerState is the state of an incarnation.
-type peerState struct {
+// peerEntry is all that is known of an incarnation.
+type peerEntry struct {
 	record
 	epochState
 }
 
-// record is the part of a peerState that is stored for each incarnation.
+// record is the part of a peerEntry that is stored for each incarnation.
 type record struct {
 	nonce uint64
 	// Encoded. Empty if none has come, or if table has it.
@@ -77,7 +77,7 @@ func (k *peerRecords) reserve(members int) {
 }
 
 // get returns the state of an incarnation.
-func (k *peerRecords) get(incarnation framework.Incarnation) (known peerState, ok bool) {
+func (k *peerRecords) get(incarnation framework.Incarnation) (known peerEntry, ok bool) {
 	known.record, ok = k.byID[incarnation.ID]
 	switch {
 	case ok:
@@ -86,7 +86,7 @@ func (k *peerRecords) get(incarnation framework.Incarnation) (known peerState, o
 		known.record, ok = k.recordInTables(incarnation.ID)
 	}
 	if !ok || known.nonce != incarnation.Nonce {
-		return peerState{}, false
+		return peerEntry{}, false
 	}
 	return known, true
 }
@@ -143,7 +143,7 @@ func (k *peerRecords) seeks(nonce uint64) bool {
 
 // set stores the state of an incarnation, in place of that of another incarnation of the process. It copies a card from a table, unless
 // the incarnation has ended, since its record goes with its last communicator.
-func (k *peerRecords) set(incarnation framework.Incarnation, known peerState) {
+func (k *peerRecords) set(incarnation framework.Incarnation, known peerEntry) {
 	if old, ok := k.byID[incarnation.ID]; ok && old.nonce != incarnation.Nonce {
 		k.remove(framework.Incarnation{ID: incarnation.ID, Nonce: old.nonce})
 	}
@@ -219,10 +219,10 @@ func (k *peerRecords) node(id []byte) string {
 func (k *peerRecords) len() int { return len(k.byID) }
 
 // records returns the incarnations with a record, in no order. Their removal is allowed meanwhile.
-func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerState] {
-	return func(yield func(framework.Incarnation, peerState) bool) {
+func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerEntry] {
+	return func(yield func(framework.Incarnation, peerEntry) bool) {
 		for id, known := range k.byID {
-			if !yield(framework.Incarnation{ID: id, Nonce: known.nonce}, peerState{known, k.epochs[id]}) {
+			if !yield(framework.Incarnation{ID: id, Nonce: known.nonce}, peerEntry{known, k.epochs[id]}) {
 				return
 			}
 		}

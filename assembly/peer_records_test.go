@@ -12,8 +12,8 @@ func incarnationOf(rank uint32, nonce uint64) framework.Incarnation {
 
 func TestPeerRecords_NewIncarnation_ReplacesTheOld(t *testing.T) {
 	k := newPeerRecords()
-	k.set(incarnationOf(1, 5), peerState{record: record{card: []byte("old")}})
-	k.set(incarnationOf(1, 6), peerState{record: record{card: []byte("new")}})
+	k.set(incarnationOf(1, 5), peerEntry{record: record{card: []byte("old")}})
+	k.set(incarnationOf(1, 6), peerEntry{record: record{card: []byte("new")}})
 	if _, ok := k.get(incarnationOf(1, 5)); ok {
 		t.Error("the old incarnation is still known")
 	}
@@ -31,8 +31,8 @@ func TestPeerRecords_NewIncarnation_ReplacesTheOld(t *testing.T) {
 
 func TestPeerRecords_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
 	k := newPeerRecords()
-	k.set(incarnationOf(1, 5), peerState{})
-	k.set(incarnationOf(2, 5), peerState{})
+	k.set(incarnationOf(1, 5), peerEntry{})
+	k.set(incarnationOf(2, 5), peerEntry{})
 	k.remove(incarnationOf(2, 5))
 	if id, ok := k.owner(5); !ok || id != framework.MakeProcID(0, 1) {
 		t.Errorf("nonce 5 is of %v, %t", id, ok)
@@ -41,12 +41,12 @@ func TestPeerRecords_NonceOfAnother_StaysTheFirstOnes(t *testing.T) {
 
 func TestPeerRecords_Renewal_EndsWithTheRecord(t *testing.T) {
 	k := newPeerRecords()
-	k.set(incarnationOf(1, 5), peerState{epochState: epochState{epoch: 2}})
+	k.set(incarnationOf(1, 5), peerEntry{epochState: epochState{epoch: 2}})
 	if known, _ := k.get(incarnationOf(1, 5)); known.epoch != 2 {
 		t.Errorf("reconnects: %d", known.epoch)
 	}
 	k.remove(incarnationOf(1, 5))
-	k.set(incarnationOf(1, 5), peerState{})
+	k.set(incarnationOf(1, 5), peerEntry{})
 	if known, _ := k.get(incarnationOf(1, 5)); known.epochState != (epochState{}) || len(k.epochs) != 0 {
 		t.Errorf("after its removal: %+v", known.epochState)
 	}
@@ -56,7 +56,7 @@ func BenchmarkTaken(b *testing.B) {
 	a := &Assembly{Stack: new(Stack), peers: newPeerRecords()}
 	const n = 1 << 14
 	for rank := range uint32(n) {
-		a.peers.set(incarnationOf(rank, uint64(rank)+1), peerState{})
+		a.peers.set(incarnationOf(rank, uint64(rank)+1), peerEntry{})
 	}
 	for i := 0; b.Loop(); i++ {
 		if err := a.checkNonce(incarnationOf(uint32(i%n), uint64(i%n)+1)); err != nil {

@@ -82,9 +82,9 @@ func (a *Assembly) countDisconnect(peer framework.Incarnation) {
 	}
 }
 
-// disconnectedBy notifies PMLs that a peer has disconnected this process, unless the report is of the previous epoch. Streams are connected
+// disconnectedBy reports that a peer has disconnected this process, unless the report is of the previous epoch. Streams are connected
 // independently of their processes. upcalls is locked.
-func (a *Assembly) disconnectedBy(ev bootstrap.Event, how error) {
+func (a *Assembly) disconnectedBy(ev bootstrap.Event) {
 	for _, incarnation := range a.incarnationsOf(ev) {
 		a.mu.Lock()
 		known, ok := a.peers.get(incarnation)
@@ -100,23 +100,23 @@ func (a *Assembly) disconnectedBy(ev bootstrap.Event, how error) {
 			a.peers.set(incarnation, known)
 		}
 		a.mu.Unlock()
-		a.enqueueEvent(peerEvent{peer: incarnation, exchangeEnd: how, epoch: known.epoch})
+		a.enqueue(upcall{change: ev.PeerEvent(incarnation), epoch: known.epoch})
 	}
 }
 
-// endExchangeInPML notifies a PML of the end of all exchange with a process, unless they have reconnected since.
-func (a *Assembly) endExchangeInPML(m PML, n peerEvent) {
-	if errors.Is(n.exchangeEnd, framework.ErrPeerDisconnected) {
+// deliverEnd notifies a PML of a peer that has left or is unreachable, unless the two have reconnected since.
+func (a *Assembly) deliverEnd(m PML, n upcall) {
+	if errors.Is(n.change.Err, framework.ErrPeerDisconnected) {
 		a.learnMu.Lock()
 		defer a.learnMu.Unlock()
 		a.mu.Lock()
-		known, _ := a.peers.get(n.peer)
+		known, _ := a.peers.get(n.change.Peer)
 		a.mu.Unlock()
 		if known.epoch != n.epoch {
 			return
 		}
 	}
-	m.PeerEnded(n.peer, n.exchangeEnd)
+	m.PeerChanged(n.change)
 }
 
 // reconnectMembers reconnects this process with the members of a new communicator that are disconnected from it, in either direction. All members call it.

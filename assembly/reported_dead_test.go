@@ -39,13 +39,13 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	}
 	go construct()
 	<-client.entered
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
 	<-watch.died
 	if a.isolation != nil {
 		t.Error("the end of an earlier incarnation isolates the process")
 	}
 	watch.died = make(chan struct{})
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: self, Nonce: a.env.Self.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: self, Nonce: a.env.Self.Nonce, Reason: "test"})
 	<-watch.died
 	errs := map[string]error{"receive": r.wait(t), "construct": <-constructed}
 	go construct()
@@ -61,20 +61,20 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	}
 }
 
-// slowWatcher is a Watcher that blocks in PeerFailed.
+// slowWatcher is a Watcher that blocks in PeerChanged after a failure.
 type slowWatcher struct {
 	watcher
 	resume chan struct{}
 	gone   []framework.Incarnation
 }
 
-func (w *slowWatcher) PeerFailed(framework.Incarnation, string) {
-	close(w.died)
-	<-w.resume
-}
-
-func (w *slowWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
-	w.gone = append(w.gone, peer)
+func (w *slowWatcher) PeerChanged(ev framework.PeerEvent) {
+	if ev.State == framework.Failed {
+		close(w.died)
+		<-w.resume
+		return
+	}
+	w.gone = append(w.gone, ev.Peer)
 }
 
 // TestClose_ReportedDead_PeersAreGoneBefore because a PML that closes sends its peers a goodbye.
@@ -82,7 +82,7 @@ func TestClose_ReportedDead_PeersAreGoneBefore(t *testing.T) {
 	watch := &slowWatcher{watcher{died: make(chan struct{})}, make(chan struct{}), nil}
 	a, events := newHanging().open(t, watch)
 	receiveFromNew(t, a, 1)
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: events.Identity().Proc, Nonce: a.env.Self.Nonce, Reason: "test"})
 	<-watch.died
 	closed := make(chan error)
 	go func() { closed <- a.Close() }()

@@ -100,7 +100,7 @@ func (a *Assembly) catchUp(incarnation framework.Incarnation, p framework.Proc, 
 	reason, isDead, hasLeft := known.endOfProcess(of, process)
 	switch {
 	case isDead:
-		a.reportFailure(incarnation, reason)
+		a.peerFailed(incarnation, reason)
 	case hasLeft:
 		a.leaveOnce(incarnation)
 	}

@@ -288,7 +288,7 @@ func (a *Assembly) passToStreams(ev bootstrap.Event) {
 		return
 	case bootstrap.ServerLost: // See noter and isolate.
 		return
-	case bootstrap.PeerDisconnected: // It is about the stacks of two processes. See disconnectStream for those of streams.
+	case bootstrap.PeerUnreachable: // It is about the stacks of two processes. See disconnectStream for those of streams.
 		return
 	}
 	for _, s := range a.Streams() {
@@ -379,7 +379,7 @@ func (a *Assembly) disconnectStream(peer framework.Incarnation, why error) bool 
 // streamDisconnect returns the nonces of the receiver's and of the sender's stack, if ev is a disconnect of a stream. It removes them
 // from the reason.
 func streamDisconnect(ev *bootstrap.Event) (to, from uint64, ok bool) {
-	if ev.Kind != bootstrap.PeerDisconnected {
+	if ev.Kind != bootstrap.PeerUnreachable {
 		return 0, 0, false
 	}
 	if n, err := fmt.Sscanf(ev.Reason, streamReason, &from, &to); n < 2 || err != nil {
@@ -412,5 +412,5 @@ func (a *Assembly) peerDisconnected(ev bootstrap.Event, nonce uint64) {
 		return
 	}
 	a.env.Logger.Info("a process has disconnected a stream", "proc", a.env.Worlds.Proc(id).String(), "reason", ev.Reason)
-	a.endExchange(incarnation, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, ev.Reason))
+	a.peerEnded(ev.PeerEvent(incarnation))
 }

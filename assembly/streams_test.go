@@ -13,14 +13,18 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// goneWatcher records calls of ExchangeEnded.
+// goneWatcher records the peers that have left or are unreachable.
 type goneWatcher struct {
 	watcher
 	gone []framework.Incarnation
 }
 
-func (w *goneWatcher) ExchangeEnded(peer framework.Incarnation, _ error) {
-	w.gone = append(w.gone, peer)
+func (w *goneWatcher) PeerChanged(ev framework.PeerEvent) {
+	if ev.State == framework.Failed {
+		w.watcher.PeerChanged(ev)
+		return
+	}
+	w.gone = append(w.gone, ev.Peer)
 }
 
 // disconnects is a client that records the disconnects of this process.
@@ -30,7 +34,7 @@ type disconnects struct {
 }
 
 func (c *disconnects) Disconnect(p framework.Proc, nonce uint64, reason string) {
-	c.sent = append(c.sent, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: p, Nonce: nonce, Reason: reason})
+	c.sent = append(c.sent, bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: p, Nonce: nonce, Reason: reason})
 }
 
 func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
@@ -61,7 +65,7 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	}
 	end := func(reason string) {
 		t.Helper()
-		events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: guests[0].proc, Nonce: 7, Reason: reason})
+		events.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: guests[0].proc, Nonce: 7, Reason: reason})
 		for _, x := range append(streams[:], a) {
 			x.await()
 		}
@@ -76,13 +80,18 @@ func TestStream_Disconnect_EndsExchangeOfTwoStacks(t *testing.T) {
 	}
 }
 
-// endWatcher records calls of PeerFailed and ExchangeEnded.
+// endWatcher records the peers that have ended, by their states.
 type endWatcher struct {
-	goneWatcher
-	died []framework.Incarnation
+	watcher
+	peers map[framework.PeerState][]framework.Incarnation
 }
 
-func (w *endWatcher) PeerFailed(peer framework.Incarnation, _ string) { w.died = append(w.died, peer) }
+func (w *endWatcher) PeerChanged(ev framework.PeerEvent) {
+	if w.peers == nil {
+		w.peers = map[framework.PeerState][]framework.Incarnation{}
+	}
+	w.peers[ev.State] = append(w.peers[ev.State], ev.Peer)
+}
 
 // A process of the parent communicator ends before a stream of this process knows it. The event may lack the nonce. The member of the new
 // communicator is the process or a stream of it.
@@ -94,15 +103,15 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 		hasNonce bool
 		isClosed bool // The process has no communicator with the member. The parent is that of another stream.
 	}{
-		"process has died":                         {bootstrap.ProcFailed, 0, false, true, false},
-		"process has died, without a nonce":        {bootstrap.ProcFailed, 0, false, false, false},
-		"stream has died, without a nonce":         {bootstrap.ProcFailed, 3, false, false, false},
-		"stream has died before":                   {bootstrap.ProcFailed, 3, true, true, false},
-		"stream has died, of a parent on a stream": {bootstrap.ProcFailed, 3, false, false, true},
-		"process has left, without a nonce":        {bootstrap.ProcLeft, 0, false, false, false},
-		"stream has left, without a nonce":         {bootstrap.ProcLeft, 3, false, false, false},
-		"stream has left, of a parent on a stream": {bootstrap.ProcLeft, 3, false, false, true},
-		"process has left before the stream":       {bootstrap.ProcLeft, 0, true, true, false},
+		"process has died":                         {bootstrap.PeerFailed, 0, false, true, false},
+		"process has died, without a nonce":        {bootstrap.PeerFailed, 0, false, false, false},
+		"stream has died, without a nonce":         {bootstrap.PeerFailed, 3, false, false, false},
+		"stream has died before":                   {bootstrap.PeerFailed, 3, true, true, false},
+		"stream has died, of a parent on a stream": {bootstrap.PeerFailed, 3, false, false, true},
+		"process has left, without a nonce":        {bootstrap.PeerLeft, 0, false, false, false},
+		"stream has left, without a nonce":         {bootstrap.PeerLeft, 3, false, false, false},
+		"stream has left, of a parent on a stream": {bootstrap.PeerLeft, 3, false, false, true},
+		"process has left before the stream":       {bootstrap.PeerLeft, 0, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, events := newHanging().open(t, new(endWatcher))
@@ -153,14 +162,14 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			}
 			s.await()
 			want := []framework.Incarnation{spec.Members.Member(1).Incarnation}
-			if got := map[bootstrap.EventKind][]framework.Incarnation{bootstrap.ProcFailed: w.died, bootstrap.ProcLeft: w.gone}[c.kind]; !slices.Equal(got, want) {
+			if got := w.peers[c.kind.PeerState()]; !slices.Equal(got, want) {
 				t.Errorf("reported are %v, want %v", got, want)
 			}
 			events.event(ev) // The one of the process may come later in the stream.
 			s.await()
-			for i, incarnation := range slices.Concat(w.died, w.gone) {
+			for i, incarnation := range slices.Concat(w.peers[framework.Failed], w.peers[framework.Left]) {
 				if i > 0 && incarnation == want[0] {
-					t.Errorf("reported again: %v, %v", w.died, w.gone)
+					t.Errorf("reported again: %v", w.peers)
 				}
 			}
 		})

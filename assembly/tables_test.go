@@ -134,7 +134,7 @@ func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 func TestPeerRecords_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	k, _ := listing(t, 8)
 	old, now := incarnationOf(3, scattered(3)), incarnationOf(3, 77)
-	k.set(now, peerState{record: record{card: cardOf(t, 3, 77)}})
+	k.set(now, peerEntry{record: record{card: cardOf(t, 3, 77)}})
 	if _, ok := k.get(old); ok {
 		t.Error("the earlier incarnation is known")
 	}
@@ -271,7 +271,7 @@ func TestAccept_EventOfThisProcess_IsPassedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := a.incarnationsOf(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
+	if got := a.incarnationsOf(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: a.env.Identity.Proc}); len(got) != 1 || got[0] != a.env.Self {
 		t.Errorf("the event is about %v", got)
 	}
 	runtime.KeepAlive(p)
@@ -286,7 +286,7 @@ func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	incarnation := p.members.Member(5).Incarnation
-	events.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	if got := a.await(); got.past != 1 {
 		t.Fatalf("%+v", got)
 	}
@@ -468,7 +468,7 @@ func TestDisconnect_MemberOfTable_FreesTheMemory(t *testing.T) {
 		runtime.AddCleanup(p.members, func(freed chan struct{}) { close(freed) }, freed)
 		return p.members.Member(5).Incarnation
 	}()
-	events.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
+	events.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	a.await()
 	if !collected(freed) {
 		t.Fatal("the table is in use")

@@ -295,7 +295,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 				}
 			}
 			if isolated != nil {
-				m.PeerEnded(incarnation, isolated)
+				m.PeerChanged(framework.UnreachableEvent(incarnation, isolated))
 			}
 		}
 	}
@@ -303,7 +303,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 }
 
 // keepRecord makes a record of an incarnation that is only in a table, because communicators without the table have it.
-func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerState) {
+func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerEntry) {
 	if known.table == nil {
 		return
 	}
@@ -321,7 +321,7 @@ func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Capabilities, error) {
 }
 
 // restoreRecord restores the record of an incarnation as it was before a card that PMLs refuse.
-func (a *Assembly) restoreRecord(incarnation framework.Incarnation, known peerState) {
+func (a *Assembly) restoreRecord(incarnation framework.Incarnation, known peerEntry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if known.card, known.table = nil, nil; known.epochState == (epochState{}) {
@@ -357,7 +357,7 @@ func (a *Assembly) storeRecord(incarnation framework.Incarnation, with record, n
 	defer a.mu.Unlock()
 	known, _ := a.peers.get(incarnation)
 	with.node, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(incarnation)
-	a.peers.set(incarnation, peerState{with, known.epochState})
+	a.peers.set(incarnation, peerEntry{with, known.epochState})
 	if a.process == nil && !a.IsStream(incarnation) { // Streams share the processors of their processes.
 		a.nodeProcs.arrive(incarnation, with.node != "" && with.node == a.env.Node)
 	}

@@ -235,21 +235,22 @@ type Bystander interface {
 	StandBy(ctx context.Context, group []framework.Proc, tag string) error
 }
 
-// EventKind is the kind of an Event.
+// EventKind is the kind of an Event. PeerFailed, PeerLeft and PeerUnreachable report a new state of a
+// process (PeerState). The numbers are those of the wire.
 type EventKind uint8
 
 const (
 	// A process was reported dead; see Client.Close and EventSource. The event is repeated with the
 	// nonce if that was unknown at first.
-	ProcFailed EventKind = iota + 1
+	PeerFailed EventKind = iota + 1
 	// The connection to the server broke.
 	ServerLost
 	// The server requests an Inspect dump on standard error.
 	Dump
 	// An incarnation of a process has left; see EventSource.EndIncarnation.
-	ProcLeft
+	PeerLeft
 	// A process has disconnected from this incarnation of this process; see EventSource.Disconnect.
-	PeerDisconnected
+	PeerUnreachable
 	// The collectives of a communicator have failed; see EventSource.ReportBroken.
 	CommBroken
 	// A note has arrived; see Noter.
@@ -257,6 +258,19 @@ const (
 	// A member has revoked a communicator; see Revoker.
 	CommRevoked
 )
+
+// PeerState returns the state that an event of this kind reports, or Alive if it reports none.
+func (k EventKind) PeerState() framework.PeerState {
+	switch k {
+	case PeerFailed:
+		return framework.Failed
+	case PeerLeft:
+		return framework.Left
+	case PeerUnreachable:
+		return framework.Unreachable
+	}
+	return framework.Alive
+}
 
 // Event is an event from the server.
 type Event struct {
@@ -269,15 +283,28 @@ type Event struct {
 	Comm cid.Extended
 	// Bytes of the note (NoteReceived).
 	Body string
-	// Reason such as "signal: killed" or "exit status 3". PeerDisconnected and CommBroken have the
+	// Reason such as "signal: killed" or "exit status 3". PeerUnreachable and CommBroken have the
 	// reason of their sender, and Dump has the kind of dump (package mpi).
 	Reason string
+}
+
+// PeerEvent returns the event for an incarnation that e concerns. Several may be concerned, because an
+// event without a nonce is about the present incarnation, and the streams of a process end with it. The
+// kind must report a state.
+func (e Event) PeerEvent(peer framework.Incarnation) framework.PeerEvent {
+	switch e.Kind {
+	case PeerFailed:
+		return framework.FailedEvent(peer, e.Reason)
+	case PeerLeft:
+		return framework.LeftEvent(peer)
+	}
+	return framework.UnreachableEvent(peer, fmt.Errorf("%w: %s", framework.ErrPeerDisconnected, e.Reason))
 }
 
 // An EventSource delivers events.
 //
 // A live process may be reported dead, by a launcher that is wrong or because it does not answer.
-// Its client receives ProcFailed with its own Proc and its present nonce as the last event, at the
+// Its client receives PeerFailed with its own Proc and its present nonce as the last event, at the
 // latest when it reads again. Its later calls return ErrProcFailed, it cannot open another client,
 // and its messages are discarded.
 type EventSource interface {
@@ -286,11 +313,11 @@ type EventSource interface {
 	// nonce. It returns at once.
 	BeginIncarnation(nonce uint64)
 	// EndIncarnation ends the incarnation. This process has closed its last session, and
-	// receives no more messages. Processes with an open client receive ProcLeft soon. Close implies
+	// receives no more messages. Processes with an open client receive PeerLeft soon. Close implies
 	// it. It returns at once.
 	EndIncarnation()
 	// Disconnect disconnects from an incarnation of another process, which receives
-	// PeerDisconnected with the reason. It returns at once. The event is lost if the server does not read for long.
+	// PeerUnreachable with the reason. It returns at once. The event is lost if the server does not read for long.
 	Disconnect(p framework.Proc, nonce uint64, reason string)
 	// ReportBroken reports to the other members of a communicator that this one takes no further
 	// part in its collectives. They receive CommBroken once for each communicator, with the first

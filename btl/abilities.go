@@ -79,7 +79,7 @@ type Gatherer interface {
 	// if it would block. Otherwise the payload must stay unchanged until the module calls c,
 	// once, possibly before Gather returns. Gather drops a reservation.
 	//
-	// All calls of c precede PathDown and PeerEnded, and the return of Close of the endpoint.
+	// All calls of c precede PathDown and PeerChanged, and the return of Close of the endpoint.
 	// The module then drops unsent frames and reads no payload any longer. Idle is false
 	// before the last call of c.
 	Gather(header, payload []byte, c LocalCompletion) bool

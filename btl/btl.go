@@ -39,13 +39,13 @@ type Env struct {
 	Upcall Receiver
 }
 
-// Ended reports the end of a path to or from peer to the protocol. It calls PeerEnded if err wraps
-// framework.ErrPeerClosed and PathDown otherwise, with a TransportError of component ("btl shm"),
-// op ("send", "receive") and err. Call it from Poll, with the lock held.
+// Ended reports the end of a path to or from peer to the protocol. It calls PeerChanged with
+// framework.Left if err wraps framework.ErrPeerClosed and PathDown otherwise, with a TransportError
+// of component ("btl shm"), op ("send", "receive") and err. Call it from Poll, with the lock held.
 func (e *Env) Ended(component string, peer framework.Incarnation, op string, err error) {
 	failure := &framework.TransportError{Component: component, Peer: e.Worlds.Proc(peer.ID).String(), Op: op, Err: err}
 	if errors.Is(err, framework.ErrPeerClosed) {
-		e.Upcall.PeerEnded(peer, failure)
+		e.Upcall.PeerChanged(framework.PeerEvent{Peer: peer, State: framework.Left, Err: failure})
 	} else {
 		e.Upcall.PathDown(peer, failure)
 	}
@@ -65,11 +65,11 @@ type Receiver interface {
 	// *framework.TransportError. With ErrNeverOpened it is about the path to peer, which
 	// has carried no frame and carries none later.
 	PathDown(peer framework.Incarnation, err error)
-	// PeerEnded reports that peer has closed its session. All its frames have been
-	// delivered, and no frame is sent to it. err is a *framework.TransportError that wraps
-	// framework.ErrPeerClosed. The event is mandatory if a path to peer is full or not yet
-	// open; a module may report it earlier.
-	PeerEnded(peer framework.Incarnation, err error)
+	// PeerChanged reports that a peer has closed its session, always with framework.Left. All
+	// its frames have been delivered, and no frame is sent to it. Err is a
+	// *framework.TransportError that wraps framework.ErrPeerClosed. The event is mandatory if a
+	// path to the peer is full or not yet open; a module may report it earlier.
+	PeerChanged(ev framework.PeerEvent)
 }
 
 // ErrNeverOpened is wrapped by the error of a path that ended after Connect and before the first
@@ -160,6 +160,6 @@ type Endpoint interface {
 	Idle() bool
 
 	// Close closes the path. Committed frames still arrive. A second Close, or a Close
-	// after PathDown or PeerEnded, is a no-op.
+	// after PathDown or PeerChanged, is a no-op.
 	Close()
 }

@@ -172,9 +172,9 @@ func (r *CommClose) RecvLate(m *PeerClose, all bool) (act Action) {
 	return act | r.advance()
 }
 
-// PeerEnded handles the end of a member, or that it cannot be reached. No more messages come from
+// MemberEnded handles the end of a member, or that it cannot be reached. No more messages come from
 // it, and none can be sent to it.
-func (r *CommClose) PeerEnded(m *PeerClose) Action {
+func (r *CommClose) MemberEnded(m *PeerClose) Action {
 	r.markNotified(m)
 	r.markFinal(m, true)
 	return r.advance()

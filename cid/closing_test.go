@@ -214,7 +214,7 @@ func (w *ending) command(line string) error {
 	case "reply": // Unsolicited, after f[1] has lost the notification.
 		w.post(f[1], f[2], endPacket{kind: "reply"})
 	case "gone": // f[1] learns of the failure of f[2].
-		w.do(f[1], f[2], n.rest.PeerEnded(&n.peer(f[2]).closing))
+		w.do(f[1], f[2], n.rest.MemberEnded(&n.peer(f[2]).closing))
 	case "deliver":
 		i := arg(3, 1) - 1
 		if i < 0 || i >= len(w.flight[f[1]+"->"+f[2]]) {

@@ -28,7 +28,7 @@ func withEvents(t *testing.T, job mpitest.Job, program func(ctx context.Context,
 
 // reports injects the event of the death of a member.
 func (c *injector) reports(comm *mpi.Comm, rank int) {
-	c.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: comm.Group().Members()[rank], Reason: "test"})
+	c.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: comm.Group().Members()[rank], Reason: "test"})
 }
 
 // One member has the report of a death, and another does not (open-mpi/ompi #13501).

@@ -326,14 +326,14 @@ func (c *Comm) membersFailed(ranks []int) {
 	}
 }
 
-// membersLeft reports to the machine, if there is one, the ranks of a process that has closed its session, or
-// ends the call in progress if this process is isolated.
-func (c *Comm) membersLeft(ranks []int, why error) {
+// membersEnded reports to the machine, if there is one, the ranks of a process that has left, or ends the call in
+// progress if this process is isolated.
+func (c *Comm) membersEnded(ranks []int, state framework.PeerState) {
 	a := c.agreements.Load()
 	if a == nil || len(ranks) == 0 {
 		return
 	}
-	if errors.Is(why, framework.ErrPeerClosed) {
+	if state == framework.Left {
 		a.input(func(m *agreement.Machine) {
 			for _, rank := range ranks {
 				m.Left(rank)

@@ -169,14 +169,14 @@ func (c *Comm) memberFailed(peer framework.Incarnation, reason string) {
 
 // loseMember ends waits in shared memory for a process that has closed its session, or from
 // which this one is cut off. Messages from it fail by themselves.
-func (c *Comm) loseMember(peer framework.Incarnation, why error) {
-	ranks := c.ranksOfProcess(peer)
-	c.membersLeft(ranks, why)
+func (c *Comm) loseMember(ev framework.PeerEvent) {
+	ranks := c.ranksOfProcess(ev.Peer)
+	c.membersEnded(ranks, ev.State)
 	if c.threadRank != nil { // Goroutine ranks share memory with those of their process only.
 		return
 	}
 	for _, rank := range ranks {
-		c.collective.loseMember(rank, why)
+		c.collective.loseMember(rank, ev.Err)
 	}
 }
 

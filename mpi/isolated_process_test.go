@@ -43,7 +43,7 @@ func (c *injector) OnEvent(f func(bootstrap.Event)) {
 
 // reportDead reports the process itself dead.
 func (c *injector) reportDead() {
-	c.event(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.Identity().Proc, Reason: "it does not answer"})
+	c.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: c.Identity().Proc, Reason: "it does not answer"})
 }
 
 // isolated checks that err names rank 1, which is this process.

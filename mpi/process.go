@@ -212,18 +212,16 @@ func printPairs(x *assembly.Explanation) {
 	_, _ = stderr.Writer{}.Write([]byte("ferry: routes of the messages of rank 0\n" + text.Printable(b.String(), "\n"))) // The program does not fail with its standard error.
 }
 
-// PeerFailed implements assembly.Watcher. All collectives with the failed process as a member end, also those in which this process waits for
-// another member whose collective has ended for that reason.
-func (e *process) PeerFailed(peer framework.Incarnation, reason string) {
+// PeerChanged implements assembly.Watcher. All collectives with a failed process as a member end, even if this process waits for
+// another member, because the collective of that member has ended. Waits in shared memory end for a process that has left or is unreachable.
+func (e *process) PeerChanged(ev framework.PeerEvent) {
+	failure, hasFailed := ev.Err.(*framework.PeerFailure)
 	for _, c := range e.open() {
-		c.memberFailed(peer, reason)
-	}
-}
-
-// ExchangeEnded implements assembly.Watcher. It ends waits in shared memory for a process that has closed its session.
-func (e *process) ExchangeEnded(peer framework.Incarnation, why error) {
-	for _, c := range e.open() {
-		c.loseMember(peer, why)
+		if hasFailed {
+			c.memberFailed(ev.Peer, failure.Reason)
+		} else {
+			c.loseMember(ev)
+		}
 	}
 }
 

@@ -269,7 +269,7 @@ type noProtocol struct{}
 func (noProtocol) Accept(framework.Incarnation) btl.Inbound { return nil }
 func (noProtocol) Limits(framework.Incarnation, int, int)   {}
 func (noProtocol) PathDown(framework.Incarnation, error)    {}
-func (noProtocol) PeerEnded(framework.Incarnation, error)   {}
+func (noProtocol) PeerChanged(framework.PeerEvent)          {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }

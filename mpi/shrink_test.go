@@ -270,7 +270,7 @@ func TestShrink_MembersAreDisconnected_ConnectAgain(t *testing.T) {
 		}
 		if c.Rank() == 1 {
 			first := c.Group().Members()[0]
-			client.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: first, Reason: "test"})
+			client.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: first, Reason: "test"})
 			if _, err := c.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
 				return fmt.Errorf("receive from rank 0: %w", err)
 			}
@@ -293,7 +293,7 @@ func wiresUp(t *testing.T, program func(ctx context.Context, c *mpi.Comm, client
 		}
 		if c.Rank() == 1 {
 			first := c.Group().Members()[0]
-			client.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: first, Reason: "test"})
+			client.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: first, Reason: "test"})
 			if _, err := c.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
 				return fmt.Errorf("receive from rank 0: %w", err)
 			}

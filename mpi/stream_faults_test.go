@@ -482,7 +482,7 @@ func TestStream_ProcessesAreDisconnected_StreamsWorkOn(t *testing.T) {
 						return err
 					}
 					if world.Rank() == 1 {
-						client.event(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: world.Group().Members()[0], Reason: "test"})
+						client.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: world.Group().Members()[0], Reason: "test"})
 						if _, err := world.Recv(ctx, nil, 0, 5); !errors.Is(err, mpi.ErrTransport) {
 							return fmt.Errorf("receive of the process: %w", err)
 						}

@@ -277,8 +277,8 @@ func (s *server) Limits(framework.Incarnation, int, int) {}
 // PathDown implements btl.Receiver.
 func (s *server) PathDown(peer framework.Incarnation, err error) { s.endPathsTo(peer, err) }
 
-// PeerEnded implements btl.Receiver.
-func (s *server) PeerEnded(peer framework.Incarnation, err error) { s.endPathsTo(peer, err) }
+// PeerChanged implements btl.Receiver.
+func (s *server) PeerChanged(ev framework.PeerEvent) { s.endPathsTo(ev.Peer, ev.Err) }
 
 // endPathsTo ends all paths with a peer, because the transport does not identify one.
 func (s *server) endPathsTo(peer framework.Incarnation, err error) {

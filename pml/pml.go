@@ -50,7 +50,7 @@ type Env struct {
 	// AddComm.
 	Cards Cards
 	// Disconnect disconnects a process that can exchange no more messages with this one, although it is not known to have
-	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerEnded).
+	// failed or left. why is the reason. The process is notified, and ends its operations with this one (PeerChanged).
 	// Disconnect is called once for each incarnation, and once more after each Reconnect (Reconnector), with the engine's lock held.
 	// It does not block. If it is nil, processes cannot be notified.
 	Disconnect func(peer framework.Incarnation, why error)
@@ -119,14 +119,11 @@ type Module interface {
 	// arrivals for it are delivered.
 	AddComm(spec CommSpec) (Comm, error)
 
-	// PeerFailed reports the failure of a process. Pending and later operations with this incarnation end with
-	// ErrProcFailed, even if its card comes only afterwards. Receives from any source continue (Comm.Suspend).
-	PeerFailed(peer framework.Incarnation, reason string)
-
-	// PeerEnded reports that an incarnation that has not failed exchanges no more messages with this process. how wraps
-	// framework.ErrPeerClosed if it has closed its last session, and framework.ErrPeerDisconnected if the two are disconnected.
-	// Messages that it had sent before are received first. The report may come late, and more than once.
-	PeerEnded(peer framework.Incarnation, how error)
+	// PeerChanged reports that an incarnation exchanges no more messages with this process. Messages that it had sent before
+	// are received first. The report may come late, and more than once. After Failed, pending and later operations with this
+	// incarnation end with ErrProcFailed, even if its card comes only afterwards. Receives from any source continue
+	// (Comm.Suspend). After Left and Unreachable, the operations end with the Err of the event.
+	PeerChanged(ev framework.PeerEvent)
 
 	// Refuse reports that the creation of communicators with ids in the span has failed at an endpoint of this process,
 	// which will not be a member. Messages for them are dropped, and members that wait for the endpoint are notified.
@@ -134,7 +131,7 @@ type Module interface {
 	Refuse(s cid.Span, endpoint int)
 
 	// Inquire makes operations that wait for a member, now or later, ask it whether it is in the communicator, if no
-	// message of it has come there. by is the process that may have refused. PeerFailed implies Inquire. Messages that
+	// message of it has come there. by is the process that may have refused. PeerChanged with Failed implies Inquire. Messages that
 	// have arrived are handled first. In a large communicator, a wait for any source asks this process and the members
 	// that were used.
 	Inquire(by framework.ProcID)
@@ -326,7 +323,7 @@ type Comm interface {
 	// from any source does the same. A later reason replaces an earlier one. A nil reason resumes the receives, unless all
 	// other members have ended. Then they fail.
 	//
-	// The caller calls Suspend after each PeerFailed of a member, with a reason or nil. Until then receives from any
+	// The caller calls Suspend after each PeerChanged of a failed member, with a reason or nil. Until then receives from any
 	// source wait. Requests of StartRecv are never suspended.
 	Suspend(plane Plane, why error)
 

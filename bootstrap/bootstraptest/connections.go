@@ -47,7 +47,7 @@ func (j *job) hostIsLost() {
 		for len(dead) < len(want) {
 			select {
 			case e := <-ch:
-				if _, twice := dead[e.Proc]; twice || e.Kind != bootstrap.ProcFailed || want[e.Proc] != e.Nonce || e.Reason == "" {
+				if _, twice := dead[e.Proc]; twice || e.Kind != bootstrap.PeerFailed || want[e.Proc] != e.Nonce || e.Reason == "" {
 					j.Fatalf("rank %d: event %+v, want one death of each of %v", rank, e, want)
 				}
 				dead[e.Proc] = e.Nonce
@@ -87,7 +87,7 @@ func (j *job) connectionsBreak() {
 		optional[bootstrap.EventSource](j, from).EndIncarnation()
 		for rank, ch := range events {
 			if rank != from {
-				j.checkNextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: proc, Nonce: nonce})
+				j.checkNextTwo(rank, ch, revoked, bootstrap.Event{Kind: bootstrap.PeerLeft, Proc: proc, Nonce: nonce})
 			}
 		}
 		broken()

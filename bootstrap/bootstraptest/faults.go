@@ -136,7 +136,7 @@ func (j *job) deathIsAnEvent() {
 		for named := false; !named; {
 			select {
 			case e := <-ch:
-				if named = e.Nonce == incarnation; e.Kind != bootstrap.ProcFailed || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
+				if named = e.Nonce == incarnation; e.Kind != bootstrap.PeerFailed || e.Proc != dead || e.Reason == "" || !named && e.Nonce != 0 {
 					j.Fatalf("event %+v, want the death of the last incarnation of %s with a reason", e, dead)
 				}
 			case <-j.Context().Done():
@@ -180,7 +180,7 @@ func (j *job) incarnationEnds() {
 	leaver := optional[bootstrap.EventSource](j, 2)
 	leaver.BeginIncarnation(7)
 	j.fenceAll("begun")
-	event := bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(2)[0], Nonce: 7}
+	event := bootstrap.Event{Kind: bootstrap.PeerLeft, Proc: j.group(2)[0], Nonce: 7}
 	near, far := j.collectEvents(0), j.collectEvents(1)
 	leaver.EndIncarnation()
 	leaver.EndIncarnation() // It has no effect.
@@ -208,7 +208,7 @@ func (j *job) disconnectReachesIncarnation() {
 	news := j.collectEvents(1)
 	from.Disconnect(j.group(1)[0], 99, "another incarnation")
 	from.Disconnect(j.group(1)[0], 6, "no way")
-	j.checkNext(news, bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
+	j.checkNext(news, bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: j.group(0)[0], Nonce: 5, Reason: "no way"})
 }
 
 // brokenIsReportedOnce checks that the members receive one event, although all of them report the
@@ -253,7 +253,7 @@ func (j *job) closeWhileEventsArrive() {
 	j.Check(j.Clients[1].Close())
 	closed.Store(true)
 	telling()
-	j.checkNext(events, bootstrap.Event{Kind: bootstrap.ProcLeft, Proc: j.group(1)[0], Nonce: 6})
+	j.checkNext(events, bootstrap.Event{Kind: bootstrap.PeerLeft, Proc: j.group(1)[0], Nonce: 6})
 }
 
 func (j *job) checkNoEvent(ch <-chan bootstrap.Event) {

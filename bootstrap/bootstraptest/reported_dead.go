@@ -16,7 +16,7 @@ func reportedDeadCases() claimList {
 }
 
 // liveProcessReportedDead checks that a live process that is reported dead receives its own
-// ProcFailed, that its calls end, and that the others receive nothing more from it.
+// PeerFailed, that its calls end, and that the others receive nothing more from it.
 func (j *job) liveProcessReportedDead() {
 	if j.ReportDead == nil {
 		j.Skipf("the kit can't report a process of this implementation dead")
@@ -33,7 +33,7 @@ func (j *job) liveProcessReportedDead() {
 	})
 	reason, err := j.ReportDead(victim)
 	j.Check(err)
-	died := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: dead, Nonce: incarnation, Reason: reason}
+	died := bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: dead, Nonce: incarnation, Reason: reason}
 	j.checkNextOf(own, died)
 	waiting()
 	j.checkNextOf(first, died)

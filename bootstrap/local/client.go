@@ -178,7 +178,7 @@ func (c *client) readAll(r *wire.Reader) error {
 				return fmt.Errorf("malformed event: %w", err)
 			}
 			c.receiveEvent(ev)
-			if ev.Kind == uint8(bootstrap.ProcFailed) && ev.Rank == c.id.Proc.Rank {
+			if ev.Kind == uint8(bootstrap.PeerFailed) && ev.Rank == c.id.Proc.Rank {
 				return fmt.Errorf("bootstrap local: %w", join.ReportedDeadError(c.id.Proc, ev.Reason))
 			}
 		case wire.Note:
@@ -198,13 +198,13 @@ func (c *client) readAll(r *wire.Reader) error {
 // receiveEvent queues an event of the server.
 func (c *client) receiveEvent(ev wire.EventBody) {
 	e := bootstrap.Event{Kind: bootstrap.EventKind(ev.Kind), Proc: framework.Proc{Namespace: c.id.Proc.Namespace, Rank: ev.Rank}, Nonce: ev.Nonce, Comm: cid.FromBytes(ev.Comm), Reason: ev.Reason}
-	if e.Kind == bootstrap.ProcFailed && e.Proc == c.id.Proc {
+	if e.Kind == bootstrap.PeerFailed && e.Proc == c.id.Proc {
 		e.Nonce = c.currentIncarnation() // The server may not have received the last incarnation.
 	}
 	switch e.Kind {
-	case bootstrap.ProcFailed, bootstrap.ProcLeft, bootstrap.CommBroken, bootstrap.CommRevoked:
+	case bootstrap.PeerFailed, bootstrap.PeerLeft, bootstrap.CommBroken, bootstrap.CommRevoked:
 		c.events.Add(e)
-	case bootstrap.PeerDisconnected:
+	case bootstrap.PeerUnreachable:
 		if ev.TargetNonce == c.currentIncarnation() {
 			c.events.Add(e)
 		}

@@ -86,7 +86,7 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 				t.Errorf("fence with it: %v", err)
 			}
 			if c.reason != "" {
-				if e := next(t, events); e.Kind != bootstrap.ProcFailed || e.Proc != victim || e.Reason != c.reason {
+				if e := next(t, events); e.Kind != bootstrap.PeerFailed || e.Proc != victim || e.Reason != c.reason {
 					t.Errorf("event %+v, want %q", e, c.reason)
 				}
 			}
@@ -117,16 +117,16 @@ func TestExit_ClosesWhileDying_IsReported(t *testing.T) {
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond) // ProcLeft is delayed by 20 ms.
+	time.Sleep(100 * time.Millisecond) // PeerLeft is delayed by 20 ms.
 	j.srv.ProcExited(1, "exit status 2")
-	want := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
+	want := bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: v.Identity().Proc, Nonce: 7, Reason: "exit status 2"}
 	if e := next(t, events); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}
 	if _, parted := j.srv.WithdrawnAt(1); !parted {
 		t.Error("the server does not know when it has parted")
 	}
-	time.Sleep(400 * time.Millisecond) // Longer than ProcLeft waits for the end of the process.
+	time.Sleep(400 * time.Millisecond) // Longer than PeerLeft waits for the end of the process.
 	j.srv.Dump()                       // Arrives last.
 	if e := next(t, events); e.Kind != bootstrap.Dump {
 		t.Errorf("event %+v, want the dump", e)

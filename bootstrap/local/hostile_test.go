@@ -168,7 +168,7 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 		"a body of another kind":      frame(wire.Get, 1, wire.Empty{}),
 		"a value over the limit":      frame(wire.Put, 0, wire.ValuedBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
-		"a death of a communicator":   frame(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.ProcFailed)}),
+		"a death of a communicator":   frame(wire.ReportCommEvent, 0, wire.ReportCommEventBody{Kind: uint8(bootstrap.PeerFailed)}),
 		"a name over the limit":       frame(wire.Lookup, 1, wire.LookupBody{Name: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
 		"the same id twice": slices.Concat(frame(wire.Get, 1, wire.GetBody{Rank: 0, Key: "never"}),

@@ -58,13 +58,13 @@ func TestReportDead_ProcessContinuesToSend_IsDiscarded(t *testing.T) {
 	j.srv.ReportDead(1, "again")
 	j.srv.ReportDead(-1, "no rank")
 	j.srv.ReportDead(2, "no process")
-	want := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.groupOf(1)[0], Nonce: 7, Reason: "test"}
+	want := bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.groupOf(1)[0], Nonce: 7, Reason: "test"}
 	if e := next(t, events); e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}
 	if m, err := r.Next(); err != nil || m.Kind != wire.Event {
 		t.Fatalf("the dead process receives kind %d, %v; want its event", m.Kind, err)
-	} else if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 1 || ev.Kind != uint8(bootstrap.ProcFailed) {
+	} else if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 1 || ev.Kind != uint8(bootstrap.PeerFailed) {
 		t.Errorf("the dead process receives %+v, %v", ev, err)
 	}
 	join.ID = 2
@@ -162,7 +162,7 @@ func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *testing.T) {
 	c, conn, s := connectStopped(t, syscall.EPIPE)
 	events := listen(t, c)
-	event := wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Reason: "test"}
+	event := wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Reason: "test"}
 	if _, err := s.Write(frames(t, wire.Message{Kind: wire.Event, Body: wire.EncodeBody(event)})); err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 	c.BeginIncarnation(7) // Its write fails.
 	c.writer.Wait()
 	close(conn.resume)
-	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
-		t.Errorf("event %+v, want this process's own ProcFailed", e)
+	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
+		t.Errorf("event %+v, want this process's own PeerFailed", e)
 	}
 	<-c.done
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrProcFailed) {

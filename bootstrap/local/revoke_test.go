@@ -28,8 +28,8 @@ func TestRevoke_MemberHasNoClient_ReceivesItOnceWithItsNextOne(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if e := next(t, left); e.Kind != bootstrap.ProcLeft { // The server has read the end of the connection.
-		t.Fatalf("event %+v, want ProcLeft", e)
+	if e := next(t, left); e.Kind != bootstrap.PeerLeft { // The server has read the end of the connection.
+		t.Fatalf("event %+v, want PeerLeft", e)
 	}
 	comms := []cid.Extended{{Base: 1}, {Base: 2}}
 	for _, comm := range comms {

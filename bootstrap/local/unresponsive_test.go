@@ -36,7 +36,7 @@ func TestProcessTimeout_ProcessAnswersNoQuery_IsReportedDead(t *testing.T) {
 	j.open(t, 1)
 	connectSilent(t, j, 2)
 	e := <-events
-	if e.Kind != bootstrap.ProcFailed || e.Proc.Rank != 2 || !strings.Contains(e.Reason, "no query for 200ms") {
+	if e.Kind != bootstrap.PeerFailed || e.Proc.Rank != 2 || !strings.Contains(e.Reason, "no query for 200ms") {
 		t.Errorf("event %+v", e)
 	}
 	if l := <-lost; l != (server.Lost{Rank: 2, Unanswered: timeout}) {
@@ -47,7 +47,7 @@ func TestProcessTimeout_ProcessAnswersNoQuery_IsReportedDead(t *testing.T) {
 	}
 	select {
 	case e := <-events:
-		if e.Kind == bootstrap.ProcFailed {
+		if e.Kind == bootstrap.PeerFailed {
 			t.Errorf("event %+v", e)
 		}
 	default:

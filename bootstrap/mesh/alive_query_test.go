@@ -28,7 +28,7 @@ func TestProcessTimeout_StoppedProcess_IsReportedDead(t *testing.T) {
 		events := collectEvents(cs[2])
 		cs[1].stopReading(t)
 		e := nextEvent(t, events)
-		if e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(1) || !strings.Contains(e.Reason, "no query for 200ms") {
+		if e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(1) || !strings.Contains(e.Reason, "no query for 200ms") {
 			t.Errorf("event %+v", e)
 		}
 		noEvent(t, events)

@@ -102,13 +102,13 @@ func TestLauncherReportsDeath_WithoutIncarnation_ConnectedPeerAddsIt(t *testing.
 	victim.BeginIncarnation(7)
 	j.fence("start", leader, c, victim)
 	first, second := collectEvents(leader), collectEvents(c)
-	l.f(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Reason: "the launcher says so"})
-	if e := nextEvent(t, first); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(2) || e.Nonce != 7 {
+	l.f(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(2), Reason: "the launcher says so"})
+	if e := nextEvent(t, first); e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(2) || e.Nonce != 7 {
 		t.Errorf("event %+v", e)
 	}
 	for {
 		e := nextEvent(t, second)
-		if e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(2) {
+		if e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(2) {
 			t.Fatalf("event %+v", e)
 		}
 		if e.Nonce == 7 {

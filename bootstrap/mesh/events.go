@@ -16,7 +16,7 @@ import (
 // by a chain of common groups.
 
 const (
-	// leftBatchDelay is the time for which ProcLeft events are collected. At the end of a job all
+	// leftBatchDelay is the time for which PeerLeft events are collected. At the end of a job all
 	// processes close at about the same time, and few of these events are then sent at all.
 	leftBatchDelay = 20 * time.Millisecond
 
@@ -112,9 +112,9 @@ func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
 		return nil
 	}
 	switch bootstrap.EventKind(ev.Kind) {
-	case bootstrap.ProcFailed:
+	case bootstrap.PeerFailed:
 		c.reportFailed(ev, from)
-	case bootstrap.ProcLeft:
+	case bootstrap.PeerLeft:
 		p := c.peerOf(ev.Rank)
 		if from.rank == ev.Rank {
 			c.reportLeft(p, ev.Nonce)
@@ -153,7 +153,7 @@ func (c *client) receiveLauncherEvent(e bootstrap.Event) {
 	case c.isClosed:
 	case e.Kind == bootstrap.ServerLost || e.Kind == bootstrap.Dump:
 		c.events.Add(e)
-	case e.Kind == bootstrap.ProcFailed && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
+	case e.Kind == bootstrap.PeerFailed && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
 		c.reportFailed(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: e.Nonce, Reason: e.Reason}, nil)
 	}
 }
@@ -166,7 +166,7 @@ func (c *client) concludeEnded(p *peer, reason string) {
 	case p.state == peerAbsent || !p.hasConnected && (p.hasLeft || !c.sharesGroup(p.rank)):
 		c.endPeer(p)
 	default:
-		c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}, nil)
+		c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}, nil)
 	}
 }
 
@@ -229,7 +229,7 @@ func (c *client) reportLeft(p *peer, nonce uint64) {
 	if nonce == 0 || c.isClosed {
 		return
 	}
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: nonce}
+	ev := wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: p.rank, Nonce: nonce}
 	p.hasLeft = p.hasLeft || p.incarnation == nonce
 	if !c.recordIfNew(ev) {
 		return
@@ -246,7 +246,7 @@ func (c *client) reportLeft(p *peer, nonce uint64) {
 	}
 }
 
-// flushLeft floods the collected ProcLeft events. The caller holds endpoint.mu.
+// flushLeft floods the collected PeerLeft events. The caller holds endpoint.mu.
 func (c *client) flushLeft() {
 	for _, ev := range c.unsentLeft {
 		c.flood(ev, nil)
@@ -279,7 +279,7 @@ func (c *client) resendKnownEvents(l *link) {
 	c.sendKnownEvents(l)
 	for rank, nonce := range c.leftNonces {
 		if rank != l.rank {
-			l.send(encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: rank, Nonce: nonce}))
+			l.send(encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: rank, Nonce: nonce}))
 		}
 	}
 }
@@ -300,7 +300,7 @@ func (c *client) announceIncarnation(nonce uint64) {
 	// has begun.
 	frame := encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: nonce})
 	if nonce == 0 {
-		frame = encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: c.id.Proc.Rank, Nonce: c.incarnation})
+		frame = encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: c.id.Proc.Rank, Nonce: c.incarnation})
 		c.rememberRecent(c.id.Proc.Rank, frame)
 		c.leftNonces[c.id.Proc.Rank] = c.incarnation
 	}
@@ -343,7 +343,7 @@ func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b.Nonce == c.incarnation && !c.isClosed && c.peerOf(from).state != peerEnded {
-		c.events.Add(bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).incarnation, Reason: b.Reason})
+		c.events.Add(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).incarnation, Reason: b.Reason})
 	}
 }
 

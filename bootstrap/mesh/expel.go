@@ -80,7 +80,7 @@ func (c *client) sendDeathNotice(l *link) {
 // receiveRefusal handles the event in place of a Welcome.
 func (c *client) receiveRefusal(l *link, m wire.Message) error {
 	ev, err := wire.Decode[wire.EventBody](m.Body)
-	if err != nil || ev.Kind != uint8(bootstrap.ProcFailed) || ev.Rank != l.rank && ev.Rank != c.id.Proc.Rank {
+	if err != nil || ev.Kind != uint8(bootstrap.PeerFailed) || ev.Rank != l.rank && ev.Rank != c.id.Proc.Rank {
 		return fmt.Errorf("an event in place of a welcome: kind %d of %s: %w", ev.Kind, c.procName(ev.Rank), errPermanent)
 	}
 	if err := c.receiveEvent(ev, l); err != nil {

@@ -22,7 +22,7 @@ func TestReportedDead_ProcessContinues_IsDiscarded(t *testing.T) {
 		eventually(t, "the incarnation is known", func() bool { return c.knowsIncarnation(2) })
 		events := collectEvents(c)
 		c.report(2, "test")
-		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Nonce: 7, Reason: "test"}) {
+		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(2), Nonce: 7, Reason: "test"}) {
 			t.Errorf("event %+v, want the death", e)
 		}
 		for { // After the Incarnation of the other end.
@@ -31,7 +31,7 @@ func TestReportedDead_ProcessContinues_IsDiscarded(t *testing.T) {
 				t.Fatalf("the connection ends without the event: %v", err)
 			}
 			if m.Kind == wire.Event {
-				if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 2 || ev.Kind != uint8(bootstrap.ProcFailed) {
+				if ev, err := wire.Decode[wire.EventBody](m.Body); err != nil || ev.Rank != 2 || ev.Kind != uint8(bootstrap.PeerFailed) {
 					t.Errorf("event %+v, %v", ev, err)
 				}
 				break
@@ -39,10 +39,10 @@ func TestReportedDead_ProcessContinues_IsDiscarded(t *testing.T) {
 		}
 		members := wire.Runs{{Namespace: j.namespace, Stride: 1, Count: 3}}
 		for _, frame := range [][]byte{
-			encodeFrame(wire.Note, 0, wire.NoteBody{To: 5}), encodeFrame(wire.Disconnect, 0, wire.DisconnectBody{Nonce: 5}), encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 2, Nonce: 7}),
+			encodeFrame(wire.Note, 0, wire.NoteBody{To: 5}), encodeFrame(wire.Disconnect, 0, wire.DisconnectBody{Nonce: 5}), encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: 2, Nonce: 7}),
 			encodeFrame(wire.CommEvent, 0, wire.CommEventBody{Event: wire.EventBody{Kind: uint8(bootstrap.CommBroken), Rank: 2}, Members: members}),
 			encodeFrame(wire.CommEvent, 0, wire.CommEventBody{Event: wire.EventBody{Kind: uint8(bootstrap.CommRevoked), Rank: 2}, Members: members}),
-			encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: 1, Reason: "false"}),
+			encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: 1, Reason: "false"}),
 			encodeFrame(wire.Goodbye, 0, wire.Empty{}),
 		} {
 			if _, err := nc.Write(frame); err != nil {
@@ -74,8 +74,8 @@ func TestReportedDead_Reconnects_ReceivesEventInPlaceOfWelcome(t *testing.T) {
 		if !errors.Is(err, framework.ErrProcFailed) {
 			t.Errorf("fence: %v, want ErrProcFailed", err)
 		}
-		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Nonce: 9, Reason: "test"}) {
-			t.Errorf("event %+v, want this process's own ProcFailed", e)
+		if e := nextEvent(t, events); e != (bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(2), Nonce: 9, Reason: "test"}) {
+			t.Errorf("event %+v, want this process's own PeerFailed", e)
 		}
 		err = cs[2].Fence(t.Context(), []framework.Proc{j.proc(1), j.proc(2)}, "t")
 		checkFailed(t, "fence", err, j.proc(2))
@@ -101,8 +101,8 @@ func TestReportedDead_PeerLacksReport_ReceivesIt(t *testing.T) {
 		}
 		j.fence("start", cs[1], cs[2]) // Rank 0 has no connection.
 		connected, later := collectEvents(cs[1]), collectEvents(cs[3])
-		cs[2].receiveLauncherEvent(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Reason: "wrong"})
-		died := bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(2), Nonce: 102, Reason: "wrong"}
+		cs[2].receiveLauncherEvent(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(2), Reason: "wrong"})
+		died := bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(2), Nonce: 102, Reason: "wrong"}
 		if e := nextEvent(t, connected); e != died {
 			t.Errorf("a connected process: event %+v, want %+v", e, died)
 		}

@@ -115,7 +115,7 @@ func TestEvents_CoordinatorHasEnded_ReachAll(t *testing.T) {
 				cs[3].ReportBroken(cid.Extended{Base: 9}, j.world(), "a reason")
 				if e := nextEvent(t, heard); e.Kind != bootstrap.CommBroken {
 					// A new callback receives earlier deaths again.
-					for e.Kind == bootstrap.ProcFailed && e.Proc != j.proc(3) {
+					for e.Kind == bootstrap.PeerFailed && e.Proc != j.proc(3) {
 						e = nextEvent(t, heard)
 					}
 					if e.Kind != bootstrap.CommBroken {
@@ -125,7 +125,7 @@ func TestEvents_CoordinatorHasEnded_ReachAll(t *testing.T) {
 				if err := cs[3].Crash(); err != nil {
 					t.Fatal(err)
 				}
-				if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(3) || e.Nonce != 103 {
+				if e := nextEvent(t, heard); e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(3) || e.Nonce != 103 {
 					t.Errorf("event %+v", e)
 				}
 			})
@@ -144,7 +144,7 @@ func TestDeath_NoCoordinatorIsConnected_IsReported(t *testing.T) {
 	dead := map[framework.Proc]bool{}
 	for len(dead) < 2 {
 		e := nextEvent(t, heard)
-		dead[e.Proc] = e.Kind == bootstrap.ProcFailed
+		dead[e.Proc] = e.Kind == bootstrap.PeerFailed
 	}
 	if !dead[j.proc(0)] || !dead[j.proc(3)] {
 		t.Errorf("dead are %v", dead)
@@ -166,7 +166,7 @@ func TestClose_AllAtOnce_ReportsNoDeath(t *testing.T) {
 		}
 		for _, ch := range heard {
 			for len(ch) > 0 {
-				if e := <-ch; e.Kind != bootstrap.ProcLeft {
+				if e := <-ch; e.Kind != bootstrap.PeerLeft {
 					t.Fatalf("event %+v", e)
 				}
 			}
@@ -285,7 +285,7 @@ func TestDisconnect_UnconnectedPeer_ReceivesIt(t *testing.T) {
 		j.fence("start", cs...)
 		heard := collectEvents(cs[2])
 		cs[1].Disconnect(j.proc(2), 6, "no way")
-		if e := nextEvent(t, heard); e != (bootstrap.Event{Kind: bootstrap.PeerDisconnected, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
+		if e := nextEvent(t, heard); e != (bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: j.proc(1), Nonce: 5, Reason: "no way"}) {
 			t.Errorf("event %+v", e)
 		}
 	})
@@ -370,8 +370,8 @@ func TestWatcher_Events_ReachClients(t *testing.T) {
 	if e := nextEvent(t, heard); e.Kind != bootstrap.ServerLost {
 		t.Errorf("event %+v", e)
 	}
-	l.f(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: j.proc(1), Reason: "the launcher says so"})
-	if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(1) || e.Nonce != 7 {
+	l.f(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: j.proc(1), Reason: "the launcher says so"})
+	if e := nextEvent(t, heard); e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(1) || e.Nonce != 7 {
 		t.Errorf("event %+v", e)
 	}
 	checkFailed(t, "fence", c.Fence(t.Context(), j.world()[:2], "t"), j.proc(1))

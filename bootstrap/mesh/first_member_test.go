@@ -126,7 +126,7 @@ func TestCoordinator_Dies_JoinFails(t *testing.T) {
 		}
 		checkFailed(t, "a construct that waits", <-errs, j.proc(0))
 		checkFailed(t, "another one", <-errs, j.proc(0))
-		if e := nextEvent(t, heard); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(0) || e.Nonce != 50 {
+		if e := nextEvent(t, heard); e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(0) || e.Nonce != 50 {
 			t.Errorf("event %+v", e)
 		}
 		checkFailed(t, "a construct that comes later", cs[3].Fence(t.Context(), j.world(), "t"), j.proc(0))

@@ -87,7 +87,7 @@ func TestHostTimeout_NoSign_AllProcessesOfHostFail(t *testing.T) {
 		t.Errorf("dead before the timeout: %v; and at the timeout: %v, want ranks 1 and 2", before, after)
 	}
 	for range 2 {
-		if e := nextEvent(t, events); e.Kind != bootstrap.ProcFailed || !strings.Contains(e.Reason, "no sign of its host for 30s") {
+		if e := nextEvent(t, events); e.Kind != bootstrap.PeerFailed || !strings.Contains(e.Reason, "no sign of its host for 30s") {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -211,7 +211,7 @@ func TestNodeLeader_DiesWithNode_CoordinatorChecksOthers(t *testing.T) {
 	}
 	dead := map[framework.Proc]bool{}
 	for len(dead) < 4 {
-		if e := nextEvent(t, events); e.Kind == bootstrap.ProcFailed {
+		if e := nextEvent(t, events); e.Kind == bootstrap.PeerFailed {
 			dead[e.Proc] = true
 		}
 	}

@@ -274,7 +274,7 @@ func TestMessage_Invalid_EndsConnection(t *testing.T) {
 		"a value over the limit":      frame(wire.Replicate, 0, wire.ReplicateBody{Value: make([]byte, bootstrap.MaxValue+1)}),
 		"a payload over the limit":    frame(wire.Construct, 1, wire.JoinBody{Payload: make([]byte, wire.MaxJoin+1)}),
 		"a group that is not a group": frame(wire.Fence, 1, wire.JoinBody{Group: []byte{0x01}}),
-		"news of a rank of its own":   frame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: 4}),
+		"news of a rank of its own":   frame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: 4}),
 		"a reason over the limit":     frame(wire.Disconnect, 0, wire.DisconnectBody{Reason: strings.Repeat("x", bootstrap.MaxName+1)}),
 		"a note over the limit":       frame(wire.Note, 0, wire.NoteBody{Body: make([]byte, bootstrap.MaxPayload+1)}),
 		"half a frame, and no more ":  get[:len(get)-1],

@@ -106,7 +106,7 @@ func TestEnd_SecondConnectionIsLate_NextIncarnationContinues(t *testing.T) {
 	j.fence("start", cs...)
 	receiver, events := cs[0], collectEvents(cs[0])
 	from := receiver.linksTo(1)[0]
-	end := wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: 1, Nonce: 7}
+	end := wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: 1, Nonce: 7}
 	for range 2 { // Both connections have the same messages.
 		receiver.setIncarnation(1, 7)
 		if err := receiver.receiveEvent(end, from); err != nil {
@@ -114,7 +114,7 @@ func TestEnd_SecondConnectionIsLate_NextIncarnationContinues(t *testing.T) {
 		}
 		receiver.setIncarnation(1, 8)
 	}
-	if e := nextEvent(t, events); e.Kind != bootstrap.ProcLeft || e.Nonce != 7 {
+	if e := nextEvent(t, events); e.Kind != bootstrap.PeerLeft || e.Nonce != 7 {
 		t.Errorf("event %+v, want the end of 7", e)
 	}
 	receiver.setIncarnation(1, 7)

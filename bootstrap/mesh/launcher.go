@@ -37,7 +37,7 @@ type Launcher interface {
 
 // A Watcher is a Launcher with events that the members cannot observe.
 type Watcher interface {
-	// Watch sets the callback for processes that the launcher reports as failed (ProcFailed, with a
+	// Watch sets the callback for processes that the launcher reports as failed (PeerFailed, with a
 	// nonce of 0 if unknown), for the loss of the launcher (ServerLost), and for its request of a
 	// dump (Dump). Calls are possible until Watch(nil) has returned. f does not block.
 	Watch(f func(bootstrap.Event))

@@ -229,7 +229,7 @@ func inAll(cs []*client, f func(*client) error) error {
 func (c *client) report(rank int, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
+	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
 }
 
 // factory makes jobs for the kit.

@@ -115,7 +115,7 @@ func runKilledProcess(ctx context.Context) error {
 	}
 	select {
 	case e := <-heard:
-		if e.Kind != bootstrap.ProcFailed || fmt.Sprint(e.Proc.Rank) != os.Getenv("VICTIM") || e.Nonce != uint64(100+e.Proc.Rank) {
+		if e.Kind != bootstrap.PeerFailed || fmt.Sprint(e.Proc.Rank) != os.Getenv("VICTIM") || e.Nonce != uint64(100+e.Proc.Rank) {
 			return fmt.Errorf("event %+v", e)
 		}
 	case <-ctx.Done():

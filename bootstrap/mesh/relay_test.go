@@ -136,7 +136,7 @@ func TestRelay_Deaths_FailJoins(t *testing.T) {
 				}
 				<-done
 				for _, ch := range heard {
-					if e := nextEvent(t, ch); e.Kind != bootstrap.ProcFailed || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
+					if e := nextEvent(t, ch); e.Kind != bootstrap.PeerFailed || e.Proc != j.proc(victim) || e.Nonce != uint64(100+victim) {
 						t.Errorf("event %+v", e)
 					}
 				}
@@ -206,7 +206,7 @@ func TestEvents_NodeLeaderHasEnded_ReachNode(t *testing.T) {
 					t.Fatal(err)
 				}
 				for {
-					if e := nextEvent(t, heard); e.Kind == bootstrap.ProcFailed && e.Proc == j.proc(7) && e.Nonce == 107 {
+					if e := nextEvent(t, heard); e.Kind == bootstrap.PeerFailed && e.Proc == j.proc(7) && e.Nonce == 107 {
 						return
 					}
 				}

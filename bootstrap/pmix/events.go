@@ -66,7 +66,7 @@ func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
 }
 
 func (p *process) deathEvent(proc framework.Proc) bootstrap.Event {
-	return bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: proc, Reason: p.failures[proc]}
+	return bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: proc, Reason: p.failures[proc]}
 }
 
 func serverLost() bootstrap.Event {

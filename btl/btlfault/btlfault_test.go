@@ -121,7 +121,7 @@ func traffic(t *testing.T, plan btlfault.Plan) error {
 	// failed at the end of the context.
 	stop := context.AfterFunc(ctx, func() {
 		for rank, p := range w.Procs {
-			p.Module.PeerFailed(w.Group()[1-rank].Incarnation, context.Cause(ctx).Error())
+			p.Module.PeerChanged(framework.FailedEvent(w.Group()[1-rank].Incarnation, context.Cause(ctx).Error()))
 		}
 	})
 	defer stop()

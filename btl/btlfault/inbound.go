@@ -32,10 +32,10 @@ func (r *receiver) PathDown(peer framework.Incarnation, err error) {
 	}
 }
 
-// PeerEnded implements btl.Receiver.
-func (r *receiver) PeerEnded(peer framework.Incarnation, err error) {
-	if r.endPath(peer, err) {
-		r.up.PeerEnded(peer, err)
+// PeerChanged implements btl.Receiver.
+func (r *receiver) PeerChanged(ev framework.PeerEvent) {
+	if r.endPath(ev.Peer, ev.Err) {
+		r.up.PeerChanged(ev)
 	}
 }
 

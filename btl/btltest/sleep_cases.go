@@ -154,7 +154,7 @@ func (w *world) closeWakes() {
 		w.Check(c.close())
 		slept()
 		a.awaitLoss(c.peer.Incarnation, noTry)
-		p.close() // It must be harmless after PeerEnded.
+		p.close() // It must be harmless after PeerChanged.
 		w.Check(a.close())
 	}
 }

@@ -54,9 +54,9 @@ type receivedFrame struct {
 
 // loss is the end of a path or of a peer.
 type loss struct {
-	peer         framework.Incarnation
-	err          error
-	hasPeerEnded bool
+	peer        framework.Incarnation
+	err         error
+	hasPeerLeft bool
 }
 
 func newWorld(t *kittest.T, s Subject, size int) *world {
@@ -186,8 +186,13 @@ func (n *node) Limits(framework.Incarnation, int, int) {}
 // PathDown implements btl.Receiver.
 func (n *node) PathDown(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, false}) }
 
-// PeerEnded implements btl.Receiver.
-func (n *node) PeerEnded(peer framework.Incarnation, err error) { n.recordLoss(loss{peer, err, true}) }
+// PeerChanged implements btl.Receiver.
+func (n *node) PeerChanged(ev framework.PeerEvent) {
+	if ev.State != framework.Left {
+		n.world.Errorf("rank %d: PeerChanged with state %v, want %v", n.rank, ev.State, framework.Left)
+	}
+	n.recordLoss(loss{ev.Peer, ev.Err, true})
+}
 
 // Card implements btl.CardHolder.
 func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
@@ -200,8 +205,8 @@ func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
 }
 
 func (n *node) recordLoss(l loss) {
-	if errors.Is(l.err, framework.ErrPeerClosed) != l.hasPeerEnded {
-		n.world.Errorf("rank %d: want PeerEnded for a closed process and PathDown otherwise: %w", n.rank, l.err)
+	if errors.Is(l.err, framework.ErrPeerClosed) != l.hasPeerLeft {
+		n.world.Errorf("rank %d: want PeerChanged for a closed process and PathDown otherwise: %w", n.rank, l.err)
 	}
 	p := n.paths[l.peer]
 	if p != nil && p.isOpened && errors.Is(l.err, btl.ErrNeverOpened) {
@@ -215,11 +220,11 @@ func (n *node) recordLoss(l loss) {
 }
 
 // lossOf returns the reason why the path between n and peer or another path of n has ended, or
-// nil. It ignores PeerEnded of other processes, which a module may report at any time after their
+// nil. It ignores PeerChanged of other processes, which a module may report at any time after their
 // end.
 func (n *node) lossOf(peer *node) error {
 	for _, l := range n.losses {
-		if l.peer == peer.peer.Incarnation || !l.hasPeerEnded {
+		if l.peer == peer.peer.Incarnation || !l.hasPeerLeft {
 			return l.err
 		}
 	}

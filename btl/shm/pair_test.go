@@ -38,8 +38,8 @@ func (p *testProc) Accept(framework.Incarnation) btl.Inbound { return p }
 func (p *testProc) PathDown(_ framework.Incarnation, err error) {
 	p.pathDownErrors = append(p.pathDownErrors, err)
 }
-func (p *testProc) PeerEnded(_ framework.Incarnation, err error) {
-	p.peerEndedErrors = append(p.peerEndedErrors, err)
+func (p *testProc) PeerChanged(ev framework.PeerEvent) {
+	p.peerEndedErrors = append(p.peerEndedErrors, ev.Err)
 }
 func (p *testProc) Limits(_ framework.Incarnation, _, frame int) { p.frameLimit = frame }
 func (p *testProc) Frame([]byte) error                           { p.frames++; return p.frameErr }

@@ -41,9 +41,9 @@ type process struct {
 	alone       bool     // It has no cards.
 }
 
-func (p *process) Accept(framework.Incarnation) btl.Inbound     { return p }
-func (p *process) PathDown(_ framework.Incarnation, err error)  { p.lost = append(p.lost, err) }
-func (p *process) PeerEnded(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
+func (p *process) Accept(framework.Incarnation) btl.Inbound    { return p }
+func (p *process) PathDown(_ framework.Incarnation, err error) { p.lost = append(p.lost, err) }
+func (p *process) PeerChanged(ev framework.PeerEvent)          { p.lost = append(p.lost, ev.Err) }
 func (p *process) Limits(_ framework.Incarnation, eager, frame int) {
 	p.limits = append(p.limits, [2]int{eager, frame})
 }

@@ -14,7 +14,7 @@ func (discardProtocol) Accept(framework.Incarnation) btl.Inbound { return discar
 func (discardProtocol) Frame([]byte) error                       { return nil }
 func (discardProtocol) Limits(framework.Incarnation, int, int)   {}
 func (discardProtocol) PathDown(framework.Incarnation, error)    {}
-func (discardProtocol) PeerEnded(framework.Incarnation, error)   {}
+func (discardProtocol) PeerChanged(framework.PeerEvent)          {}
 
 // Datagrams of unknown senders never panic, whether the path is unknown, opening or open.
 func FuzzDatagram(f *testing.F) {

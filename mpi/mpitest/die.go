@@ -98,6 +98,6 @@ func (c *client) reportDead() {
 	f := c.onEvent
 	c.mu.Unlock()
 	if f != nil {
-		f(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: c.Identity().Proc, Reason: errDied.Error()})
+		f(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: c.Identity().Proc, Reason: errDied.Error()})
 	}
 }

@@ -19,10 +19,10 @@ import (
 // protocol refuses some of the frames, and forgets peers while it is called.
 type protocol struct{ m *module }
 
-func (p protocol) Accept(framework.Incarnation) btl.Inbound      { return p }
-func (p protocol) Limits(framework.Incarnation, int, int)        {}
-func (p protocol) PathDown(peer framework.Incarnation, _ error)  { p.m.Forget(peer) }
-func (p protocol) PeerEnded(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
+func (p protocol) Accept(framework.Incarnation) btl.Inbound     { return p }
+func (p protocol) Limits(framework.Incarnation, int, int)       {}
+func (p protocol) PathDown(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
+func (p protocol) PeerChanged(ev framework.PeerEvent)           { p.m.Forget(ev.Peer) }
 func (p protocol) Frame(b []byte) error {
 	if b[0] == 0xff {
 		return errors.New("invalid")

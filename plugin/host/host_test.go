@@ -93,8 +93,8 @@ func (u *upcalls) PathDown(_ framework.Incarnation, e error) {
 	u.lost = append(u.lost, e)
 	u.mu.Unlock()
 }
-func (u *upcalls) PeerEnded(p framework.Incarnation, e error) { u.PathDown(p, e) }
-func (u *upcalls) Frame([]byte) error                         { u.got++; return nil }
+func (u *upcalls) PeerChanged(ev framework.PeerEvent) { u.PathDown(ev.Peer, ev.Err) }
+func (u *upcalls) Frame([]byte) error                 { u.got++; return nil }
 
 // open opens a plugin with its log on w.
 func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {

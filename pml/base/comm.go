@@ -151,7 +151,7 @@ func (c *Comm[P]) Failed() iter.Seq[P] {
 // MemberError returns the error of an operation with a member whose process has ended with err. The failure of
 // a process is that of all of its ranks.
 func (c *Comm[P]) MemberError(err error, rank int) error {
-	f, failed := err.(*ProcFailure)
+	f, failed := err.(*framework.PeerFailure)
 	switch {
 	case !failed:
 		return err

@@ -176,7 +176,7 @@ func TestComm_ProcessOfSeveralRanksFails_ErrorsNameAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	dead := c.Proc(1)
 	for what, err := range map[string]error{
 		"receive from rank 3": c.SourceError(3, pml.PointToPoint),
@@ -208,13 +208,13 @@ func TestComm_MembersFail_ReceivesFromAnyEndWithLast(t *testing.T) {
 			}
 		}
 	}
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	ends("one has died", c.Proc(1), nil)
 	c.SetSuspended(pml.PointToPoint, why)
 	ends("suspended", c.Proc(1), nil)
-	procs.HandleEnd(incarnation(2), framework.ErrPeerClosed)
+	procs.HandlePeerEvent(framework.LeftEvent(incarnation(2)))
 	ends("another one has left", c.Proc(2), nil)
-	procs.HandleFailure(incarnation(3), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(3), "killed"))
 	ends("no member is left, suspended", c.Proc(3), nil)
 	c.SetSuspended(pml.PointToPoint, nil)
 	ends("no member is left", c.Proc(3), framework.ErrProcFailed)
@@ -227,11 +227,11 @@ func TestComm_PathBreaks_ReceivesFromAnyEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	procs.HandleEnd(incarnation(1), framework.ErrPeerDisconnected)
+	procs.HandlePeerEvent(framework.UnreachableEvent(incarnation(1), framework.ErrPeerDisconnected))
 	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailedPending) {
 		t.Errorf("after the path has broken: %v", err)
 	}
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 		t.Errorf("after the death: %v", err)
 	}

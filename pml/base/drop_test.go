@@ -31,7 +31,7 @@ func TestRemove_ProcessesComeAndGo_TablesStayAsTheyWere(t *testing.T) {
 		p := procs.Get(incarnation(n))
 		procs.SetPresent(p)
 		c := comm(t, procs, uint64(n), n)
-		procs.HandleFailure(incarnation(n), "signal: killed")
+		procs.HandlePeerEvent(framework.FailedEvent(incarnation(n), "signal: killed"))
 		if _, ok := procs.Remove(incarnation(n)); ok {
 			t.Fatal("a process is removed that a communicator has")
 		}
@@ -52,7 +52,7 @@ func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 			t.Errorf("process %d is removed", n)
 		}
 	}
-	procs.HandleFailure(incarnation(1), "signal: killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "signal: killed"))
 	if _, ok := procs.Remove(incarnation(1)); !ok {
 		t.Error("a process is kept that has failed")
 	}
@@ -61,7 +61,7 @@ func TestRemove_ProcessIsPresent_IsRefused(t *testing.T) {
 func TestRemove_EndWithoutCard_IsForgotten(t *testing.T) {
 	procs := newProcs(1)
 	before := procs.counts()
-	procs.HandleEnd(incarnation(5), framework.ErrPeerClosed)
+	procs.HandlePeerEvent(framework.LeftEvent(incarnation(5)))
 	if _, ok := procs.Remove(incarnation(5)); !ok || procs.counts() != before {
 		t.Errorf("the tables are %v, want %v", procs.counts(), before)
 	}
@@ -74,7 +74,7 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 	procs.SetPresent(procs.Get(incarnation(2)))
 	first, second := comm(t, procs, 1, 2), comm(t, procs, 2, 2)
 	procs.Drop(&first)
-	procs.HandleFailure(incarnation(2), "signal: killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(2), "signal: killed"))
 	if len(reported) > 0 {
 		t.Fatalf("%v is reported, which a communicator has", reported)
 	}
@@ -84,7 +84,7 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 	}
 	// Without a communicator, the end itself is reported.
 	procs.SetPresent(procs.Get(incarnation(3)))
-	procs.HandleFailure(incarnation(3), "signal: killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(3), "signal: killed"))
 	if len(reported) != 2 || reported[1] != incarnation(3) {
 		t.Errorf("reported are %v", reported)
 	}
@@ -92,12 +92,12 @@ func TestDroppable_LastCommunicatorOfFailedProcess_IsReported(t *testing.T) {
 
 func TestRemove_LateFrameAndCard_LeaveNoState(t *testing.T) {
 	procs := newProcs(2)
-	procs.HandleFailure(incarnation(1), "signal: killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "signal: killed"))
 	procs.Remove(incarnation(1))
 	before := procs.counts()
 	p := procs.Get(incarnation(1))
 	if !p.HasEnded() || !p.IsDropped() {
-		t.Errorf("a late frame makes process 1 %v", p.Presence())
+		t.Errorf("a late frame makes process 1 %v", p.PeerState())
 	}
 	procs.SetPresent(p)
 	if procs.counts() != before || procs.Find(incarnation(1)) != nil {

@@ -106,7 +106,7 @@ func TestProc_CardHasNotCome_HasEnded(t *testing.T) {
 func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 	procs, _, ends := lazy(3)
 	c := world(t, procs, 3)
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	if len(*ends) != 1 {
 		t.Errorf("%v ended: waiters are not notified", *ends)
 	}
@@ -115,7 +115,7 @@ func TestMember_UnusedFails_OperationsEnd(t *testing.T) {
 			t.Errorf("a receive from the dead: %v", err)
 		}
 	}
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	n := 0
 	for range c.Failed() {
 		n++
@@ -136,7 +136,7 @@ func TestMembers_UnusedLeave_ReceivesFromAnyEndWithoutState(t *testing.T) {
 		if err := c.SourceError(pml.AnySource, pml.PointToPoint); err != nil {
 			t.Fatalf("after %d of 3 have left: %v", i-1, err)
 		}
-		procs.HandleEnd(incarnation(i), framework.ErrPeerClosed)
+		procs.HandlePeerEvent(framework.LeftEvent(incarnation(i)))
 	}
 	if err := c.SourceError(pml.AnySource, pml.PointToPoint); !errors.Is(err, framework.ErrPeerClosed) {
 		t.Errorf("after all have left: %v", err)
@@ -220,7 +220,7 @@ func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 	var reported []framework.Incarnation
 	procs.env.Droppable = func(l framework.Incarnation) { reported = append(reported, l) }
 	c := world(t, procs, 2)
-	procs.HandleEnd(incarnation(1), framework.ErrPeerClosed)
+	procs.HandlePeerEvent(framework.LeftEvent(incarnation(1)))
 	if _, ok := procs.Remove(incarnation(1)); ok || len(reported) > 0 {
 		t.Fatalf("removed %t, reported %v", ok, reported)
 	}
@@ -246,8 +246,8 @@ func TestComm_EndpointsOfUnusedProcess_AreLearnedTogether(t *testing.T) {
 	if c.Proc(1) != p || known.taken != 1 || c.RankOf(p, 1) != 1 || len(c.Ranks(p)) != 2 || c.MostRanks() != 2 {
 		t.Errorf("ranks %v, %d cards were taken", c.Ranks(p), known.taken)
 	}
-	procs.HandleFailure(incarnation(2), "killed")
-	procs.HandleFailure(incarnation(1), "killed")
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(2), "killed"))
+	procs.HandlePeerEvent(framework.FailedEvent(incarnation(1), "killed"))
 	if err := c.SourceError(3, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from an endpoint of the dead: %v", err)
 	}

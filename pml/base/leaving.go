@@ -3,6 +3,8 @@ package base
 import (
 	"math"
 	"time"
+
+	"github.com/ferrympi/ferry/framework"
 )
 
 // How a process ends.
@@ -15,21 +17,6 @@ import (
 // a process has left at once.
 //
 // A process that fails, or becomes unreachable, ends at once.
-
-// Presence is the condition of a process.
-type Presence uint8
-
-const (
-	Alive Presence = iota
-	// Leaving processes accept no messages. Some of their own may still come.
-	Leaving
-	// Left processes have left, and none of their messages is outstanding.
-	Left
-	// Unreachable processes are unreachable, because their path has failed.
-	Unreachable
-	// ProcFailed processes were reported as failed by the bootstrap.
-	ProcFailed
-)
 
 // Unknown is the number of messages of a process that has left without a goodbye.
 const Unknown = math.MaxUint64
@@ -74,29 +61,29 @@ type Exit struct {
 	fruitless    int
 	// graceStepsLeft is the number of steps until submitted sends are aborted.
 	graceStepsLeft int
-	presence       Presence
+	state          framework.PeerState
 	hasAborted     bool
 }
 
-// Presence returns the condition of the process.
-func (x *Exit) Presence() Presence { return x.presence }
+// PeerState returns the condition of the process.
+func (x *Exit) PeerState() framework.PeerState { return x.state }
 
 // HasEnded reports whether no more messages of the process can come.
-func (x *Exit) HasEnded() bool { return x.presence > Leaving }
+func (x *Exit) HasEnded() bool { return x.state.HasEnded() }
 
 // HasFailed reports whether the process has ended without having left.
-func (x *Exit) HasFailed() bool { return x.presence > Left }
+func (x *Exit) HasFailed() bool { return x.state > framework.Left }
 
 // Goodbye handles the departure of the process. total is the number of its messages to this process, or
 // Unknown. A number may follow Unknown. patience bounds the fruitless searches in a row, LastGap
 // apart. The first call returns FailSends, and the PML calls NextStep from then on. Later calls return 0.
 func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
-	switch x.presence {
-	case Alive:
-		x.presence, x.total, x.maxFruitless = Leaving, total, patience
+	switch x.state {
+	case framework.Alive:
+		x.state, x.total, x.maxFruitless = framework.Leaving, total, patience
 		x.interval, x.graceStepsLeft = FirstGap, graceSteps
 		return FailSends
-	case Leaving:
+	case framework.Leaving:
 		x.total = min(x.total, total)
 	}
 	return 0
@@ -108,7 +95,7 @@ func (x *Exit) StepInterval() time.Duration { return x.interval }
 // NextStep handles the end of the interval StepInterval, or continues a search. The result has
 // AbortSends once, and SearchMessages or EndReceives, or is 0.
 func (x *Exit) NextStep() (f ExitAction) {
-	if x.presence != Leaving {
+	if x.state != framework.Leaving {
 		return 0
 	}
 	if x.graceStepsLeft > 0 {
@@ -137,13 +124,13 @@ func (x *Exit) FinishSearch() {
 	}
 }
 
-// SetEnded sets the final condition of the process. It returns false if that was known. A failure replaces
+// SetEnded sets the state of the process, which has ended. It returns false if that was known. Failed replaces
 // Unreachable.
-func (x *Exit) SetEnded(why Presence) bool {
-	if x.HasEnded() && !(x.presence == Unreachable && why == ProcFailed) {
+func (x *Exit) SetEnded(state framework.PeerState) bool {
+	if x.HasEnded() && !(x.state == framework.Unreachable && state == framework.Failed) {
 		return false
 	}
-	x.presence = why
+	x.state = state
 	return true
 }
 

@@ -6,17 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/framework/scripttest"
 	"pgregory.net/rapid"
 )
 
 // Names of the values in scripts.
-var (
-	presenceNames   = [...]string{"alive", "leaving", "left", "unreachable", "failed"}
-	exitActionNames = [...]string{"FailSends", "AbortSends", "SearchMessages", "EndReceives"}
-)
-
-func (p Presence) String() string { return presenceNames[p] }
+var exitActionNames = [...]string{"FailSends", "AbortSends", "SearchMessages", "EndReceives"}
 
 // String returns the set as in scripts, such as "AbortSends|SearchMessages", and "nothing" for the empty set.
 func (f ExitAction) String() string {
@@ -67,16 +63,15 @@ func command(x *Exit, line string) ([]string, error) {
 		x.FinishSearch()
 		return []string{"next in " + x.StepInterval().String()}, nil
 	case "left", "unreachable", "failed":
-		for why, name := range presenceNames {
-			if name == f[0] && !x.SetEnded(Presence(why)) {
-				return []string{"no news"}, nil
-			}
+		state := map[string]framework.PeerState{"left": framework.Left, "unreachable": framework.Unreachable, "failed": framework.Failed}[f[0]]
+		if !x.SetEnded(state) {
+			return []string{"no news"}, nil
 		}
 		if x.MarkAborted() {
 			return []string{"AbortSends"}, nil
 		}
 	case "presence":
-		return []string{x.Presence().String()}, nil
+		return []string{strings.ToLower(x.PeerState().String())}, nil
 	case "process":
 		*x = Exit{}
 	default:
@@ -103,14 +98,14 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 		var got, vain, turns int
 		var forgets, ends int
 		atLast := false
-		for step := 0; x.Presence() <= Leaving && turns < 1000; step++ {
+		for step := 0; x.PeerState() <= framework.Leaving && turns < 1000; step++ {
 			switch pick := rapid.IntRange(0, 9).Draw(t, "event"); {
 			case pick == 0 || step == 20:
 				n := total
 				if rapid.Bool().Draw(t, "unknown") {
 					n = Unknown
 				}
-				first := x.Presence() == Alive
+				first := x.PeerState() == framework.Alive
 				if (x.Goodbye(n, patience) == FailSends) != first {
 					t.Fatal("shut is for the first goodbye")
 				}
@@ -121,9 +116,9 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 				got++
 				x.Claimed++
 			default:
-				before := x.Presence()
+				before := x.PeerState()
 				act := x.NextStep()
-				if act != 0 && before != Leaving {
+				if act != 0 && before != framework.Leaving {
 					t.Fatalf("%v for a process that is %v", act, before)
 				}
 				if act&AbortSends != 0 {
@@ -148,11 +143,11 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 					if uint64(got) < total && vain < patience {
 						t.Fatalf("ended with %d of %d messages after %d looks in vain", got, total, vain)
 					}
-					if !x.SetEnded(Left) || x.SetEnded(Left) || x.SetEnded(ProcFailed) {
+					if !x.SetEnded(framework.Left) || x.SetEnded(framework.Left) || x.SetEnded(framework.Failed) {
 						t.Fatal("a process departs once")
 					}
 				}
-				if before == Leaving {
+				if before == framework.Leaving {
 					turns++
 				}
 			}
@@ -170,7 +165,7 @@ func TestExit_AnyEvent_AllocatesNothing(t *testing.T) {
 		for x.NextStep() == 0 {
 		}
 		x.FinishSearch()
-		x.SetEnded(ProcFailed)
+		x.SetEnded(framework.Failed)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

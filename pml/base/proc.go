@@ -44,35 +44,31 @@ type Process interface {
 // Base implements Process.
 func (p *Proc) Base() *Proc { return p }
 
-// MarkEnded marks the process as ended. err is a *ProcFailure if the bootstrap has reported a failure, wraps
-// framework.ErrPeerClosed if the process has left, and otherwise is the error of its path. MarkEnded
-// returns false if the end was known. After true, the caller ends all pending operations with the
-// process.
-func (p *Proc) MarkEnded(err error) bool {
-	why := Unreachable
-	if _, died := err.(*ProcFailure); died {
-		why = ProcFailed
-	} else if errors.Is(err, framework.ErrPeerClosed) {
-		why = Left
+// endState returns the state of a process that has ended with err (framework.PeerEvent). Other errors are those of its path.
+func endState(err error) framework.PeerState {
+	if _, hasFailed := err.(*framework.PeerFailure); hasFailed {
+		return framework.Failed
 	}
-	if !p.SetEnded(why) {
+	if errors.Is(err, framework.ErrPeerClosed) {
+		return framework.Left
+	}
+	return framework.Unreachable
+}
+
+// MarkEnded marks the process as ended by err (endState). It returns false if the end was known. After true, the caller
+// ends all pending operations with the process.
+func (p *Proc) MarkEnded(err error) bool {
+	state := endState(err)
+	if !p.SetEnded(state) {
 		return false
 	}
 	p.Err = err
-	if why == Unreachable && !errors.Is(err, framework.ErrPeerDisconnected) {
+	if state == framework.Unreachable && !errors.Is(err, framework.ErrPeerDisconnected) {
 		p.owner.notifyUnreachable(p.Incarnation, err)
 	}
 	p.owner.handleEnd(p)
 	return true
 }
-
-// ProcFailure is the Err of a process that the bootstrap has reported as failed.
-type ProcFailure struct{ Reason string }
-
-func (e *ProcFailure) Error() string { return "process failed: " + e.Reason }
-
-// Is reports whether target is framework.ErrProcFailed.
-func (e *ProcFailure) Is(target error) bool { return target == framework.ErrProcFailed }
 
 // Procs are the processes that a module knows.
 type Procs[P Process] struct {
@@ -294,7 +290,7 @@ func (t *Procs[P]) Forget(p P) {
 // failed.
 func (t *Procs[P]) EndedIncarnations() (all []framework.Incarnation) {
 	for _, p := range t.Incarnations {
-		if known := p.Base(); known.HasEnded() && known.Presence() != ProcFailed && known.Incarnation != t.env.Self {
+		if known := p.Base(); known.HasEnded() && known.PeerState() != framework.Failed && known.Incarnation != t.env.Self {
 			all = append(all, known.Incarnation)
 		}
 	}
@@ -306,7 +302,7 @@ func (t *Procs[P]) EndedIncarnations() (all []framework.Incarnation) {
 // false.
 func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 	var none P
-	if p != none && p.Base().Presence() == ProcFailed {
+	if p != none && p.Base().PeerState() == framework.Failed {
 		return false
 	}
 	t.changes++
@@ -330,18 +326,13 @@ func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 	return true
 }
 
-// HandleFailure handles a failure report of the bootstrap. Messages of the process that have arrived must have
-// been handled.
-func (t *Procs[P]) HandleFailure(incarnation framework.Incarnation, reason string) {
-	t.handleEndReport(incarnation, &ProcFailure{reason})
-}
-
-// HandleEnd implements pml.Module's PeerEnded. Messages of the process that have arrived must have been handled.
-func (t *Procs[P]) HandleEnd(incarnation framework.Incarnation, how error) {
-	t.handleEndReport(incarnation, t.transportError(incarnation, how))
-}
-
-func (t *Procs[P]) handleEndReport(incarnation framework.Incarnation, how error) {
+// HandlePeerEvent handles an event of pml.Module's PeerChanged. Messages of the process that have arrived must have been
+// handled.
+func (t *Procs[P]) HandlePeerEvent(ev framework.PeerEvent) {
+	incarnation, how := ev.Peer, ev.Err
+	if ev.State != framework.Failed {
+		how = t.transportError(incarnation, how)
+	}
 	var none P
 	p, before := t.Find(incarnation), t.ends[incarnation.ID]
 	t.changes++

@@ -1,7 +1,6 @@
 package base
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -144,7 +143,7 @@ func (r *roster[P]) proc(rank int) P {
 		}
 		r.procs.Set(first, p)
 		if known := p.Base(); known.HasEnded() {
-			r.recordEnd(first, known.Presence(), known.Err)
+			r.recordEnd(first, known.PeerState(), known.Err)
 		}
 	}
 	r.procs.Set(rank, p)
@@ -181,13 +180,13 @@ func (r *roster[P]) recordProcEnd(p *Proc) {
 	case q.Base() != p: // Another process with the same incarnation, see Procs.Reconnect.
 		return
 	}
-	r.recordEnd(first, p.Presence(), p.Err)
+	r.recordEnd(first, p.PeerState(), p.Err)
 }
 
 // recordEnd records an end once. An unreachable process may be reported as failed later.
-func (r *roster[P]) recordEnd(first int, presence Presence, how error) {
+func (r *roster[P]) recordEnd(first int, state framework.PeerState, how error) {
 	at, isBroken := slices.BinarySearch(r.unreachable, first)
-	if _, hasEnded := r.ended[first]; hasEnded && !(isBroken && presence == ProcFailed) {
+	if _, hasEnded := r.ended[first]; hasEnded && !(isBroken && state == framework.Failed) {
 		return
 	}
 	if isBroken {
@@ -197,10 +196,10 @@ func (r *roster[P]) recordEnd(first int, presence Presence, how error) {
 		r.ended = map[int]error{}
 	}
 	r.ended[first] = how
-	switch presence {
-	case Unreachable:
+	switch state {
+	case framework.Unreachable:
 		r.unreachable = slices.Insert(r.unreachable, at, first)
-	case ProcFailed:
+	case framework.Failed:
 		r.failed = append(r.failed, first)
 	}
 }
@@ -276,11 +275,11 @@ func (t *Procs[P]) recordKnownEnds(r *roster[P]) {
 		switch how := t.endOf(incarnation); {
 		case how == nil:
 		case isLeft(how):
-			r.recordEnd(first, Left, how)
+			r.recordEnd(first, framework.Left, how)
 		default:
 			p := t.endedMember(incarnation, how)
 			r.procs.Set(first, p)
-			r.recordEnd(first, p.Base().Presence(), p.Base().Err)
+			r.recordEnd(first, p.Base().PeerState(), p.Base().Err)
 		}
 	}
 	if n := r.members.Len(); n <= len(t.Incarnations)+len(t.ends)+len(t.dropped.incarnations) {
@@ -332,4 +331,4 @@ func (t *Procs[P]) endedMember(incarnation framework.Incarnation, how error) P {
 }
 
 // isLeft reports whether the error of an end is that of a process that has left.
-func isLeft(how error) bool { return errors.Is(how, framework.ErrPeerClosed) }
+func isLeft(how error) bool { return endState(how) == framework.Left }

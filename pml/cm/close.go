@@ -85,7 +85,7 @@ func (c *comm) advanceClose() {
 			p.tally.SetFinal(p.tally.Sent)
 			c.Closing.NotifySelf(&p.closing, p.tally.IsComplete())
 		case p.proc.HasEnded():
-			c.Closing.PeerEnded(&p.closing)
+			c.Closing.MemberEnded(&p.closing)
 		default:
 			p.applyClosing(c.Closing.NotifyPeer(&p.closing, p.hasSentID || p.tally.HasMessages(), p.tally.IsComplete()))
 		}

@@ -56,7 +56,7 @@ func TestDoubt_NetworkFailsBeforeBootstrapReport_ReturnsProcFailed(t *testing.T)
 			net.Fail(0, broken)
 			until(t, "the network's word", func() bool { return failed(w.Procs[0].Module) == 3 })
 			if death {
-				w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+				w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 			}
 			_, known := specific.wait(t)
 			_, any := wild.wait(t)
@@ -86,7 +86,7 @@ func TestRecvClaimed_SenderHasFailed_ReturnsProcFailed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+	w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	net.Fail(0, errors.New("connection reset"))
 	r := start(t)(k.Irecv(pml.Buffer{Bytes: make([]byte, 8)}))
 	_, err = r.wait(t)
@@ -153,7 +153,7 @@ func TestDoubt_NetworkFailsRequest_WaitsForBootstrapReport(t *testing.T) {
 	if asked.r.Done() || wild.r.Done() {
 		t.Error("the process counts as failed")
 	}
-	m.PeerFailed(w.Group()[1].Incarnation, "killed")
+	m.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	c[0].Suspend(pml.PointToPoint, framework.ErrProcFailedPending)
 	_, err := asked.wait(t)
 	wantFailureOf1(t, "a send that has asked", err)
@@ -189,7 +189,7 @@ func TestPeerFailed_PeerWasUnreachable_ReplacesError(t *testing.T) {
 	c := join(t, w, w.NextID(), 0)
 	_, err := start(t)(isend(c, 1, 1, pml.Standard)).wait(t)
 	wantErr(t, "a send", err, framework.ErrTransport)
-	m.PeerFailed(w.Group()[1].Incarnation, "killed")
+	m.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	_, err = start(t)(isend(c, 1, 1, pml.Standard)).wait(t)
 	wantFailureOf1(t, "a send after its death", err)
 }

@@ -44,7 +44,7 @@ func TestEarlyArrivals_ProcessHasEnded_AreDropped(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		func() { m.PeerFailed(peer, "killed") },
+		func() { m.PeerChanged(framework.FailedEvent(peer, "killed")) },
 	} {
 		peer.Nonce = uint64(1000 + incarnation)
 		if err := m.Learn(peer, card); err != nil {

@@ -20,7 +20,7 @@ func TestRecv_FailedMemberNeverConnected_MatchesNoOtherMessage(t *testing.T) {
 		w := pmltest.OpenWorld(t, s, 2)
 		c := w.Comms(t, cid.PolicyAgree)
 		send(t, c[0], 0, 7, "to myself")
-		w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+		w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		buf := make([]byte, 64)
@@ -68,7 +68,7 @@ func TestRecv_LongMessageOfFailedSender_ReturnsFailure(t *testing.T) {
 				c := w.Comms(t, cid.PolicyAgree)
 				leaves(t, c, 0, long, long, long, 10, long)
 				tell := func() {
-					w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+					w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 					c[0].Suspend(pml.PointToPoint, framework.ErrProcFailedPending)
 				}
 				claimed, _, err := c[0].Mprobe(t.Context(), 1, 1, pml.PointToPoint)
@@ -101,7 +101,7 @@ func TestRecv_LongMessageOfFailedSender_ReturnsFailure(t *testing.T) {
 				}
 				meet(t, []pml.Comm{c[0], nil, c[2]}, 2)
 				c[0].Close()
-				w.Procs[2].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+				w.Procs[2].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 				c[2].Close()
 				until(t, "rest", func() bool { _, _, quarantined := w.Procs[0].Module.CIDs().Counts(); return quarantined == 0 })
 			})
@@ -121,7 +121,7 @@ func TestClose_LongMessageOfFailedSender_IsCountedForItsSender(t *testing.T) {
 		if err := w.Kill(1); err != nil {
 			t.Fatal(err)
 		}
-		w.Procs[2].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+		w.Procs[2].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 		w.Procs[0].Engine.Lock() // It cannot report its final counts.
 		defer w.Procs[0].Engine.Unlock()
 		c[2].Close()
@@ -150,7 +150,7 @@ func TestClose_MessageOfFailedMemberInNetwork_IndexIsNotReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := w.Procs[0].Module
-	m.PeerFailed(w.Group()[1].Incarnation, "killed")
+	m.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	c[0].Close()
 	for range 200 {
 		local, err := m.CIDs().Reserve()

@@ -98,7 +98,7 @@ type leaver struct {
 // sends no more. patience is that of base.Exit. Lock held.
 func (p *proc) startLeaving(total uint64, patience int) {
 	closed := &framework.TransportError{Component: "pml cm", Peer: p.String(), Op: "goodbye", Err: framework.ErrPeerClosed}
-	if p.Presence() == base.Alive && !p.isConnected && p.connectMTL() != nil { // No receive from it can match.
+	if p.PeerState() == framework.Alive && !p.isConnected && p.connectMTL() != nil { // No receive from it can match.
 		p.Fail(closed)
 		return
 	}

@@ -2,7 +2,6 @@ package cm
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -145,29 +144,21 @@ func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	return m.learn(peer, card)
 }
 
-// PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
-	m.engine.Lock()
-	defer m.engine.Unlock()
-	m.drainNetwork()
-	m.procs.HandleFailure(peer, reason)
-	m.inquire()
-}
-
 // drainNetwork polls for messages that a process had sent before its end.
 func (m *Module) drainNetwork() {
 	for i := 0; i < maxDrainPolls && m.mtl.Poll() > 0; i++ {
 	}
 }
 
-// PeerEnded implements pml.Module. A process that has left may have messages in the
+// PeerChanged implements pml.Module. A process that has left may have messages in the
 // network. Its goodbye, if one comes, has their number.
-func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
+func (m *Module) PeerChanged(ev framework.PeerEvent) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	if !errors.Is(how, framework.ErrPeerClosed) {
+	peer := ev.Peer
+	if ev.State != framework.Left {
 		m.drainNetwork()
-		m.procs.HandleEnd(peer, how)
+		m.procs.HandlePeerEvent(ev)
 		m.inquire()
 		return
 	}

@@ -144,7 +144,7 @@ func (p *proc) Fail(err error) {
 		for _, rank := range c.Ranks(p) {
 			if !c.Spec.IsElsewhere(rank) {
 				q := c.peer(rank)
-				q.applyClosing(c.Closing.PeerEnded(&q.closing))
+				q.applyClosing(c.Closing.MemberEnded(&q.closing))
 			}
 		}
 	}

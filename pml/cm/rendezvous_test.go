@@ -176,7 +176,7 @@ func TestFragments_PeerFails_RequestEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !receives {
-				w.Procs[1].Module.PeerFailed(w.Group()[0].Incarnation, "killed")
+				w.Procs[1].Module.PeerChanged(framework.FailedEvent(w.Group()[0].Incarnation, "killed"))
 				_, err := s.wait(t)
 				wantErr(t, "the send", err, framework.ErrProcFailed)
 				return
@@ -185,7 +185,7 @@ func TestFragments_PeerFails_RequestEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := start(t)(c[0].Irecv(pml.Buffer{Bytes: make([]byte, 5000)}, 1, 1, pml.PointToPoint))
-			w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+			w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 			_, err := r.wait(t)
 			wantErr(t, "the receive", err, framework.ErrProcFailed)
 		})

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/pml/base"
 )
 
 // sweeper matches the receives of a plane in this process instead of the network. It exists
@@ -95,7 +95,7 @@ func (c *comm) isRecalling(plane pml.Plane) bool {
 
 // isFailedMember reports whether p is a member that the bootstrap has reported as failed, and that cm carries messages for.
 func (c *comm) isFailedMember(p *proc) bool {
-	return p.Presence() == base.ProcFailed && c.HasProc(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])
+	return p.PeerState() == framework.Failed && c.HasProc(p) && !c.Spec.IsElsewhere(c.Ranks(p)[0])
 }
 
 // lastMemberFailure returns the error of a receive that has matched a message of the member that failed last, or nil.
@@ -147,7 +147,7 @@ func (c *comm) hasPostedAny(plane pml.Plane) bool {
 
 // isLost reports whether the sender failed before the whole message was in the network.
 func (msg *message) isLost() bool {
-	return msg.from.proc.Presence() == base.ProcFailed && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
+	return msg.from.proc.PeerState() == framework.Failed && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
 }
 
 // dropLost drops the lost messages of p from the unexpected queue.

@@ -24,7 +24,7 @@ var errPending = fmt.Errorf("a reason: %w", framework.ErrProcFailedPending)
 
 // dies reports the failure of rank 1 to rank 0, and optionally suspends receives from any source for this reason.
 func dies(w *pmltest.World, c []pml.Comm, why error) {
-	w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+	w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	c[0].Suspend(pml.PointToPoint, why)
 }
 
@@ -197,7 +197,7 @@ func TestSweep_CommunicatorIsClosed_ReceivesMatch(t *testing.T) {
 		t.Errorf("a message without a receive: %v", err)
 	}
 	c[2].Close()
-	w.Procs[2].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+	w.Procs[2].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	until(t, "rest", func() bool { _, _, quarantined := w.Procs[0].Module.CIDs().Counts(); return quarantined == 0 })
 }
 

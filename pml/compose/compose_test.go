@@ -117,7 +117,7 @@ func TestClose_MatchedMessageInTransfer_BufferIsNotWritten(t *testing.T) {
 	}
 	got := bytes.Clone(buf)
 	sender.Unlock()
-	w.Procs[2].Module.PeerFailed(incarnation, "its session is closed")
+	w.Procs[2].Module.PeerChanged(framework.FailedEvent(incarnation, "its session is closed"))
 	if _, err := s.Wait(t.Context(), gen); err == nil {
 		t.Error("the message was sent")
 	}

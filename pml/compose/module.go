@@ -118,17 +118,11 @@ func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	return m.network.Learn(peer, card)
 }
 
-// PeerFailed implements pml.Module. Messages of the process on the node arrive before the network's PML ends receives
+// PeerChanged implements pml.Module. Messages of the process on the node arrive before the network's PML ends receives
 // from any source.
-func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
-	m.node.PeerFailed(peer, reason)
-	m.network.PeerFailed(peer, reason)
-}
-
-// PeerEnded implements pml.Module.
-func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
-	m.node.PeerEnded(peer, how)
-	m.network.PeerEnded(peer, how)
+func (m *Module) PeerChanged(ev framework.PeerEvent) {
+	m.node.PeerChanged(ev)
+	m.network.PeerChanged(ev)
 }
 
 // DropPeer implements pml.PeerDropper. It returns true when both PMLs have dropped the process.

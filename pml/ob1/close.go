@@ -24,10 +24,10 @@ func (c *comm) leave() {
 		switch {
 		case rank == c.Spec.Rank:
 		case p.proc.Err != nil:
-			c.Closing.PeerEnded(&p.closing)
+			c.Closing.MemberEnded(&p.closing)
 		case c.Closing.NotifyPeer(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.SendClosed != 0:
 			if !p.proc.sendControl(p.memberFrame(frameClosed, 0)) {
-				c.Closing.PeerEnded(&p.closing)
+				c.Closing.MemberEnded(&p.closing)
 			}
 		}
 	}

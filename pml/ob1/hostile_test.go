@@ -226,8 +226,8 @@ func (v *victim) check(t testing.TB) {
 
 func (v *victim) close(t testing.TB) {
 	t.Helper()
-	v.m.PeerFailed(v.comms[0].Spec.Members.Member(1).Incarnation, "test")
-	v.m.PeerFailed(v.comms[0].Spec.Members.Member(2).Incarnation, "test")
+	v.m.PeerChanged(framework.FailedEvent(v.comms[0].Spec.Members.Member(1).Incarnation, "test"))
+	v.m.PeerChanged(framework.FailedEvent(v.comms[0].Spec.Members.Member(2).Incarnation, "test"))
 	for _, c := range v.comms {
 		for plane := range pml.Planes {
 			c.Suspend(pml.Plane(plane), nil)

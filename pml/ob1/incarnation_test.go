@@ -37,7 +37,7 @@ func bounded(t *testing.T) context.Context {
 func TestLearn_FormerIncarnationFailed_NewOneIsAlive(t *testing.T) {
 	w := pmltest.OpenWorld(t, stack(), 2)
 	m := w.Procs[0].Module
-	m.PeerFailed(w.Group()[1].Incarnation, "signal: killed")
+	m.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "signal: killed"))
 	if err := m.Learn(w.Reborn(1, 77), w.Procs[1].Card()); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestPeerFailed_MessageInRing_Arrives(t *testing.T) {
 		if err := c[1].Send(ctx, pml.Buffer{Bytes: []byte{2}}, 0, 2, pml.PointToPoint, pml.Standard); err != nil {
 			t.Fatal(err)
 		}
-		w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "signal: killed")
+		w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "signal: killed"))
 		if _, err := r.Wait(ctx, r.Generation()); err != nil || buf[0] != 2 {
 			t.Fatalf("got %d: %v", buf[0], err)
 		}
@@ -188,7 +188,7 @@ func TestLearn_ForgedNonce_FailureIsStillReported(t *testing.T) {
 		liar.ID++
 	}
 	c := newComm(t, w)
-	m.PeerFailed(victim, "signal: killed")
+	m.PeerChanged(framework.FailedEvent(victim, "signal: killed"))
 	if _, err := c.Recv(bounded(t), pml.Buffer{}, 1, 1, pml.PointToPoint); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("a receive from a dead process: %v", err)
 	}

@@ -36,7 +36,7 @@ func TestRTS_SenderFails_OrderIsKept(t *testing.T) {
 	if _, err := comms[0].Probe(ctx, 1, 1, plane); err != nil {
 		t.Fatal(err)
 	}
-	w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "killed")
+	w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "killed"))
 	buf := pml.Buffer{Bytes: make([]byte, 1<<20)}
 	if st, err := comms[0].Recv(ctx, buf, pml.AnySource, pml.AnyTag, plane); !errors.Is(err, framework.ErrProcFailed) || st.Tag != 0 {
 		t.Errorf("first message: %+v, %v; want the large one's failure", st, err)

@@ -106,11 +106,11 @@ func (t *transport) PathDown(peer framework.Incarnation, err error) {
 	}
 }
 
-// PeerEnded implements btl.Receiver. The transport only detects that the session was closed,
+// PeerChanged implements btl.Receiver. The transport only detects that the session was closed,
 // which a process also does as it fails.
-func (t *transport) PeerEnded(peer framework.Incarnation, err error) {
-	if p := t.m.procs.Find(peer); p != nil {
-		p.suspect(err)
+func (t *transport) PeerChanged(ev framework.PeerEvent) {
+	if p := t.m.procs.Find(ev.Peer); p != nil {
+		p.suspect(ev.Err)
 	}
 }
 

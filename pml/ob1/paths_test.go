@@ -122,7 +122,7 @@ func TestPath_AllRefuse_ErrorHasAllReasons(t *testing.T) {
 		}
 	}
 	// The bootstrap reports it to the other process.
-	w.Procs[1].Module.PeerEnded(w.Group()[0].Incarnation, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err))
+	w.Procs[1].Module.PeerChanged(framework.UnreachableEvent(w.Group()[0].Incarnation, fmt.Errorf("%w: %w", framework.ErrPeerDisconnected, err)))
 	for rank, m := range w.Procs {
 		route := m.Module.Route(w.Group()[1-rank].Incarnation)
 		if said := fmt.Sprint(route.Rejected); !route.Failed || route.Transport != "" || !strings.Contains(said, errPicky.Error()) || !strings.Contains(said, other.why.Error()) {
@@ -264,7 +264,7 @@ func TestPeer_ClosesAsItFails_OperationsReturnErrProcFailed(t *testing.T) {
 	}
 	// Deferred functions run, and the panic is printed.
 	time.Sleep(50 * time.Millisecond)
-	w.Procs[0].Module.PeerFailed(w.Group()[1].Incarnation, "exit status 2")
+	w.Procs[0].Module.PeerChanged(framework.FailedEvent(w.Group()[1].Incarnation, "exit status 2"))
 	for what, r := range map[string]*pml.Request{"send": send, "receive": recv} {
 		if err := wait(ctx, r, nil); !errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrPeerClosed) {
 			t.Errorf("a %s: %v", what, err)
@@ -328,7 +328,7 @@ func TestPipeline_PeerFails_BufferIsReturned(t *testing.T) {
 				}
 			}
 			survivor := 1 - victim
-			w.Procs[survivor].Module.PeerFailed(w.Group()[victim].Incarnation, "signal: killed")
+			w.Procs[survivor].Module.PeerChanged(framework.FailedEvent(w.Group()[victim].Incarnation, "signal: killed"))
 			if err := wait(ctx, [2]*pml.Request{s, r}[survivor], nil); !errors.Is(err, framework.ErrProcFailed) {
 				t.Fatal(err)
 			}

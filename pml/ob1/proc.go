@@ -296,7 +296,7 @@ func (p *proc) Fail(err error) {
 	for _, c := range p.m.quarantined {
 		for _, rank := range c.Ranks(p) {
 			if q := c.peers.Get(rank); q != nil {
-				c.releaseIndex(c.Closing.PeerEnded(&q.closing))
+				c.releaseIndex(c.Closing.MemberEnded(&q.closing))
 			}
 		}
 	}

@@ -150,7 +150,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		sent <- comms[0].Send(ctx, pml.Buffer{Bytes: bytes.Repeat([]byte{1}, size)}, 1, 1, pml.PointToPoint, pml.Standard)
 	}()
 	<-entered
-	w.Procs[1].Module.PeerEnded(w.Group()[0].Incarnation, framework.ErrPeerDisconnected)
+	w.Procs[1].Module.PeerChanged(framework.UnreachableEvent(w.Group()[0].Incarnation, framework.ErrPeerDisconnected))
 	// The receive is pending, since the chunk is not written yet.
 	for range 1000 {
 		w.Procs[1].Engine.Lock()
@@ -167,7 +167,7 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		t.Error("the receive has succeeded")
 	}
 	clear(buf)
-	w.Procs[0].Module.PeerEnded(w.Group()[1].Incarnation, framework.ErrPeerDisconnected)
+	w.Procs[0].Module.PeerChanged(framework.UnreachableEvent(w.Group()[1].Incarnation, framework.ErrPeerDisconnected))
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
@@ -428,7 +428,7 @@ func TestCopy_SenderFails_ReturnsErrProcFailed(t *testing.T) {
 		w.Procs[1].Engine.Progress()
 		w.Procs[1].Engine.Unlock()
 	}
-	w.Procs[1].Module.PeerFailed(w.Group()[0].Incarnation, "killed by a test")
+	w.Procs[1].Module.PeerChanged(framework.FailedEvent(w.Group()[0].Incarnation, "killed by a test"))
 	if _, err := recv.Wait(ctx, recv.Generation()); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("got %v", err)
 	}

@@ -99,23 +99,21 @@ func (m *Module) Due() time.Duration {
 	return 0
 }
 
-// PeerFailed implements pml.Module.
-func (m *Module) PeerFailed(peer framework.Incarnation, reason string) {
+// PeerChanged implements pml.Module.
+func (m *Module) PeerChanged(ev framework.PeerEvent) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.drainPeer(peer)
-	m.procs.HandleFailure(peer, reason)
-	m.forgetPeer(peer)
-	m.inquire()
-}
-
-// PeerEnded implements pml.Module.
-func (m *Module) PeerEnded(peer framework.Incarnation, how error) {
-	m.engine.Lock()
-	defer m.engine.Unlock()
-	m.drainTransports()
-	m.procs.HandleEnd(peer, how)
-	if errors.Is(how, framework.ErrPeerDisconnected) {
+	hasFailed := ev.State == framework.Failed
+	if hasFailed {
+		m.drainPeer(ev.Peer)
+	} else {
+		m.drainTransports()
+	}
+	m.procs.HandlePeerEvent(ev)
+	if hasFailed {
+		m.forgetPeer(ev.Peer)
+	}
+	if hasFailed || errors.Is(ev.Err, framework.ErrPeerDisconnected) {
 		m.inquire()
 	}
 }

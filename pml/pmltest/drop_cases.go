@@ -56,8 +56,8 @@ func (f *fixture) visit(leaves bool) {
 	incarnation, m := v.guest.Incarnation, f.Procs[0].Module
 	f.Until("the drop", func() bool { return v.dropper.DropPeer(incarnation) })
 	for what, report := range map[string]func(){
-		"death":     func() { m.PeerFailed(incarnation, "signal: killed") },
-		"departure": func() { m.PeerEnded(incarnation, framework.ErrPeerClosed) },
+		"death":     func() { m.PeerChanged(framework.FailedEvent(incarnation, "signal: killed")) },
+		"departure": func() { m.PeerChanged(framework.LeftEvent(incarnation)) },
 	} {
 		report()
 		if !v.dropper.DropPeer(incarnation) {
@@ -95,14 +95,14 @@ func (v *visit) leave() {
 	v.comms[0].Close()
 	v.comms[1].Close()
 	f.Check(v.guest.Module.Flush(f.Context()), v.guest.stack.Close())
-	f.Procs[0].Module.PeerEnded(v.guest.Incarnation, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerChanged(framework.LeftEvent(v.guest.Incarnation))
 }
 
 // die ends the guest like a failure.
 func (v *visit) die() {
 	f, m := v.f, v.f.Procs[0].Module
 	pending := f.irecv(v.comms[0], 1, 4, make([]byte, 4))
-	m.PeerFailed(v.guest.Incarnation, "signal: killed")
+	m.PeerChanged(framework.FailedEvent(v.guest.Incarnation, "signal: killed"))
 	f.Check(v.guest.stack.Close())
 	_, err := pending.wait(f.Context())
 	f.Is("receive from the dead", err, framework.ErrProcFailed)

@@ -184,7 +184,7 @@ func (f *fixture) endpointsFail() {
 	buf := make([]byte, 10)
 	other := f.irecv(e.Comms[0], third, 2, buf)
 	incarnation := f.Group()[1].Incarnation
-	f.Procs[0].Module.PeerFailed(incarnation, "signal: killed")
+	f.Procs[0].Module.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
 	for endpoint := range 2 {
 		suspend(e.Comms[e.Rank(0, endpoint)], dead...)
 	}
@@ -216,7 +216,7 @@ func (f *fixture) endpointsFail() {
 	}
 	f.send(e.Comms[third], 0, 2, data(1, 10))
 	f.got(other, buf, data(1, 10), third, 2)
-	f.Procs[2].Module.PeerFailed(incarnation, "signal: killed")
+	f.Procs[2].Module.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
 	f.closeAll(e)
 }
 

@@ -57,9 +57,9 @@ func (f *fixture) peerFails() {
 	f.Until("posting", func() bool { return f.posted(0) == 4 })
 	dead := f.Group()[1].Incarnation
 	// The report comes first, because a transport may notice the regular close of the modules.
-	f.Procs[0].Module.PeerFailed(dead, "signal: killed")
+	f.Procs[0].Module.PeerChanged(framework.FailedEvent(dead, "signal: killed"))
 	f.Check(f.Kill(1))
-	f.Procs[0].Module.PeerFailed(dead, "signal: killed") // The report may be repeated.
+	f.Procs[0].Module.PeerChanged(framework.FailedEvent(dead, "signal: killed")) // The report may be repeated.
 	suspend(c, 1)
 	ends := func(what string, p pending, target error) {
 		_, err := p.wait(f.Context())
@@ -99,7 +99,7 @@ func (f *fixture) diesEarly() {
 		"another incarnation": {ID: f.Group()[1].ID, Nonce: 78},
 	} {
 		m := f.Procs[0].Module
-		m.PeerFailed(incarnation, "signal: killed")
+		m.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
 		f.Check(m.Learn(incarnation, f.Procs[1].Card()))
 		local, err := m.CIDs().Reserve()
 		f.Check(err)
@@ -211,7 +211,7 @@ func (f *fixture) disconnected() {
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
 	how := fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)
 	for range 2 { // The report may be repeated.
-		m.PeerEnded(f.Group()[1].Incarnation, how)
+		m.PeerChanged(framework.UnreachableEvent(f.Group()[1].Incarnation, how))
 	}
 	for what, p := range map[string]pending{"receive": known, "send": offer, "later receive": f.irecv(c, 1, 2, nil), "later send": f.isend(c, 1, 2, nil, pml.Synchronous)} {
 		_, err := p.wait(f.Context())
@@ -238,7 +238,7 @@ func (f *fixture) reconnected() {
 	for round := range 2 {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
-		f.Procs[0].Module.PeerEnded(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected))
+		f.Procs[0].Module.PeerChanged(framework.UnreachableEvent(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)))
 		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != incarnations[1] {
 			f.Errorf("ended incarnations are %v, want %v", ended, incarnations[1])
 		}
@@ -277,13 +277,13 @@ func (f *fixture) allLeft() {
 		_, err := c.Probe(f.Context(), pml.AnySource, 2, p2p)
 		probed <- err
 	})
-	m.PeerEnded(f.Procs[1].Incarnation, framework.ErrPeerClosed)
+	m.PeerChanged(framework.LeftEvent(f.Procs[1].Incarnation))
 	more := f.irecv(c, pml.AnySource, 3, make([]byte, 4))
 	f.send(f.comms[2], 0, 3, data(1, 4))
 	if _, err := more.wait(f.Context()); err != nil {
 		f.Errorf("receive from the member that is left: %v", err)
 	}
-	m.PeerEnded(f.Procs[2].Incarnation, framework.ErrPeerClosed)
+	m.PeerChanged(framework.LeftEvent(f.Procs[2].Incarnation))
 	_, err := r.wait(f.Context())
 	f.Is("receive", err, framework.ErrPeerClosed)
 	f.Is("probe", <-probed, framework.ErrPeerClosed)
@@ -317,7 +317,7 @@ func (f *fixture) abortedAfterLeave() {
 	ops["receive that has matched"] = start(c.Irecv(buffer(make([]byte, large)), 1, 2, pml.Collective))
 	ops["receive"] = start(c.Irecv(buffer(nil), 1, 3, pml.Collective))
 	c.Abort(pml.Collective, dead)
-	f.Procs[0].Module.PeerEnded(f.Procs[1].Incarnation, framework.ErrPeerClosed)
+	f.Procs[0].Module.PeerChanged(framework.LeftEvent(f.Procs[1].Incarnation))
 	ops["later receive"] = start(c.Irecv(buffer(nil), 1, 4, pml.Collective))
 	release() // A network may use a buffer until the other end makes progress.
 	for what, p := range ops {
@@ -325,7 +325,7 @@ func (f *fixture) abortedAfterLeave() {
 			f.Is(what, err, dead)
 		}
 	}
-	f.Procs[1].Module.PeerEnded(f.Procs[0].Incarnation, framework.ErrPeerClosed)
+	f.Procs[1].Module.PeerChanged(framework.LeftEvent(f.Procs[0].Incarnation))
 	_, _ = offer.wait(f.Context())
 }
 
@@ -334,7 +334,7 @@ func (f *fixture) abortedAfterLeave() {
 func (f *fixture) refused() {
 	f.processes()
 	unknown := framework.Incarnation{ID: framework.MakeProcID(1, 77), Nonce: 77}
-	f.refuses(func() { f.Procs[0].Module.PeerFailed(unknown, "test") })
+	f.refuses(func() { f.Procs[0].Module.PeerChanged(framework.FailedEvent(unknown, "test")) })
 	f.refuses(func() { f.Procs[0].Module.Inquire(f.Group()[1].ID) })
 }
 

@@ -200,8 +200,8 @@ func (f *fixture) hostFails() {
 	})
 	buf, local := make([]byte, 10), make([]byte, 10)
 	remains := []pending{f.irecv(c, other, 2, buf), f.irecv(c, neighbor, 2, local)}
-	f.hosts[1].Module.PeerFailed(incarnation, "signal: killed")
-	f.hosts[0].Module.PeerFailed(incarnation, "signal: killed")
+	f.hosts[1].Module.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
+	f.hosts[0].Module.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
 	suspend(c, dead...)
 	f.Check(f.Kill(dead[0]))
 	all := func(what string, err error) {

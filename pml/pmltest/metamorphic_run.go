@@ -59,7 +59,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 		}
 		for _, q := range w.Procs {
 			for peer := range p.Ranks {
-				q.Module.PeerFailed(w.Group()[peer].Incarnation, "the run has failed")
+				q.Module.PeerChanged(framework.FailedEvent(w.Group()[peer].Incarnation, "the run has failed"))
 			}
 		}
 	})

@@ -289,7 +289,7 @@ func (f *fixture) revokedAfterDeath() {
 		all[i] = comms
 		before[i] = f.irecv(all[i][0], pml.AnySource, 1, make([]byte, 4))
 	}
-	f.Procs[0].Module.PeerFailed(f.Group()[1].Incarnation, "signal: killed")
+	f.Procs[0].Module.PeerChanged(framework.FailedEvent(f.Group()[1].Incarnation, "signal: killed"))
 	for i, comms := range all {
 		suspend(comms[0], 1)
 		f.revokedSuspended(comms, before[i], i == 0)

@@ -257,7 +257,7 @@ func (f *fixture) watched() {
 	if f.team != nil {
 		c.Abort(p2p, errEnough)
 	} else {
-		f.Procs[1].Module.PeerFailed(f.Group()[0].Incarnation, "test")
+		f.Procs[1].Module.PeerChanged(framework.FailedEvent(f.Group()[0].Incarnation, "test"))
 	}
 	f.locked(1, func() {
 		if err := w.SourceError(0, p2p); n.changed == 0 || err == nil {

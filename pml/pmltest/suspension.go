@@ -49,7 +49,7 @@ func (f *fixture) suspended() pml.Comm {
 
 // died reports the failure of a rank to rank 0.
 func (f *fixture) died(rank int) {
-	f.Procs[0].Module.PeerFailed(f.Group()[rank].Incarnation, "signal: killed")
+	f.Procs[0].Module.PeerChanged(framework.FailedEvent(f.Group()[rank].Incarnation, "signal: killed"))
 	suspend(f.comms[0], rank)
 }
 

@@ -39,8 +39,7 @@ func (m goroutineRank) Addresses() []framework.Address                    { retu
 func (m goroutineRank) CIDs() *cid.Table                                  { return m.table }
 func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }
 func (m goroutineRank) Learn(framework.Incarnation, framework.Card) error { return nil }
-func (m goroutineRank) PeerFailed(framework.Incarnation, string)          {}
-func (m goroutineRank) PeerEnded(framework.Incarnation, error)            {}
+func (m goroutineRank) PeerChanged(framework.PeerEvent)                   {}
 func (m goroutineRank) Refuse(cid.Span, int)                              {}
 func (m goroutineRank) Inquire(framework.ProcID)                          {}
 func (m goroutineRank) Route(framework.Incarnation) pml.Route             { return m.team.Route() }
@@ -125,13 +124,7 @@ func (m hostedRank) Learn(peer framework.Incarnation, card framework.Card) error
 	return m.host.Module.Learn(peer, card)
 }
 
-func (m hostedRank) PeerFailed(peer framework.Incarnation, reason string) {
-	m.host.Module.PeerFailed(peer, reason)
-}
-
-func (m hostedRank) PeerEnded(peer framework.Incarnation, how error) {
-	m.host.Module.PeerEnded(peer, how)
-}
+func (m hostedRank) PeerChanged(ev framework.PeerEvent)         { m.host.Module.PeerChanged(ev) }
 func (m hostedRank) Refuse(s cid.Span, _ int)                   { m.host.Module.Refuse(s, pml.AllEndpoints) }
 func (m hostedRank) Inquire(by framework.ProcID)                { m.host.Module.Inquire(by) }
 func (m hostedRank) Route(peer framework.Incarnation) pml.Route { return m.host.team.Route(peer) }

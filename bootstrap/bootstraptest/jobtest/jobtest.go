@@ -69,7 +69,7 @@ func Factory(start Start, mortal bool) bootstraptest.Factory {
 type job struct {
 	// nil for a rank that has not connected.
 	ranks []*rank
-	// Events ProcFailed of all processes. Further ones are dropped.
+	// Events PeerFailed of all processes. Further ones are dropped.
 	deaths chan bootstrap.Event
 	wait   func() error
 }
@@ -243,9 +243,9 @@ func (r *rank) read(dec *gob.Decoder) {
 	}
 }
 
-// recordDeath records an event ProcFailed.
+// recordDeath records an event PeerFailed.
 func (r *rank) recordDeath(e bootstrap.Event) {
-	if e.Kind != bootstrap.ProcFailed {
+	if e.Kind != bootstrap.PeerFailed {
 		return
 	}
 	select {

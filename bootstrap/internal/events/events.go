@@ -28,7 +28,7 @@ type Queue struct {
 func (e *Queue) Add(ev bootstrap.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ev.Kind == bootstrap.ProcFailed || ev.Kind == bootstrap.ServerLost {
+	if ev.Kind == bootstrap.PeerFailed || ev.Kind == bootstrap.ServerLost {
 		e.history = append(e.history, ev)
 	}
 	if e.receiver != nil || ev.Kind == bootstrap.CommRevoked {

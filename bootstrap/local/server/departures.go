@@ -8,11 +8,11 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
-// leftBatchDelay is the time for which ProcLeft events are collected. At the end of a job all
+// leftBatchDelay is the time for which PeerLeft events are collected. At the end of a job all
 // processes close at about the same time, and few of these events are then sent at all.
 const leftBatchDelay = 20 * time.Millisecond
 
-// leftGrace is the time for which ProcLeft waits for the end of the process, which may be a
+// leftGrace is the time for which PeerLeft waits for the end of the process, which may be a
 // failure. A program that panics runs its deferred functions, which close its session
 // (docs/decisions/blame.md). For a process that continues without a session the event is late by
 // this time.
@@ -47,7 +47,7 @@ func (s *Server) recordLeftLocked(p *proc) {
 	}
 }
 
-// flushSettledLeft sends the ProcLeft events of processes that have not failed since, and schedules
+// flushSettledLeft sends the PeerLeft events of processes that have not failed since, and schedules
 // itself for the others.
 func (s *Server) flushSettledLeft() {
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (s *Server) flushSettledLeft() {
 	}
 }
 
-// sendLeftLocked sends the ProcLeft events of the processes for which isSettled holds. It drops
+// sendLeftLocked sends the PeerLeft events of the processes for which isSettled holds. It drops
 // those of processes that have failed.
 func (s *Server) sendLeftLocked(isSettled func(*proc) bool) {
 	s.unsentLeft = slices.DeleteFunc(s.unsentLeft, func(p *proc) bool {
@@ -70,7 +70,7 @@ func (s *Server) sendLeftLocked(isSettled func(*proc) bool) {
 		case !isSettled(p):
 			return false
 		default:
-			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.ProcLeft), Rank: p.rank, Nonce: p.incarnation}, p.conn)
+			s.broadcastLocked(wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: p.rank, Nonce: p.incarnation}, p.conn)
 		}
 		return true
 	})
@@ -114,7 +114,7 @@ func (s *Server) sendDisconnect(from *proc, b wire.DisconnectBody) {
 		return
 	}
 	s.sendLocked(wire.EventBody{
-		Kind: uint8(bootstrap.PeerDisconnected), Rank: from.rank, Nonce: from.incarnation, TargetNonce: b.Nonce,
+		Kind: uint8(bootstrap.PeerUnreachable), Rank: from.rank, Nonce: from.incarnation, TargetNonce: b.Nonce,
 		Reason: b.Reason,
 	}, to.conn)
 }

@@ -1,6 +1,6 @@
 package server
 
-// ReportDead reports a process dead that may be alive, once. Its client receives the event ProcFailed
+// ReportDead reports a process dead that may be alive, once. Its client receives the event PeerFailed
 // with its own process, and the server discards everything else from it. A process that has ended
 // is ignored.
 func (s *Server) ReportDead(rank int, reason string) {

@@ -319,7 +319,7 @@ func (s *Server) reportFailedLocked(p *proc, reason string) {
 		return
 	}
 	reason = reason[:min(len(reason), bootstrap.MaxName)]
-	ev := wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
+	ev := wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
 	p.hasFailed = true
 	// The event precedes the failures of fences.

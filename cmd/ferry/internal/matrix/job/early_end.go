@@ -71,7 +71,7 @@ func (j *Job) watchForEnd(ctx context.Context) (_ context.Context, stop func()) 
 	}
 	if events, ok := framework.As[bootstrap.EventSource](j.client); ok {
 		w := &watchedClient{j.client, events, func(e bootstrap.Event) {
-			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.ProcFailed && rank >= 0 {
+			if rank := slices.Index(j.group, e.Proc); e.Kind == bootstrap.PeerFailed && rank >= 0 {
 				why := j.rankEndError(rank, e.Reason)
 				end(why, why)
 			}

@@ -154,10 +154,10 @@ func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 		"it stays":          {func(func(), *Job) {}, seen},
 		"it is interrupted": {func(interrupt func(), _ *Job) { interrupt() }, ""},
 		"it sees a failure": {func(_ func(), its *Job) {
-			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: its.group[2], Reason: "signal: killed"})
+			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: its.group[2], Reason: "signal: killed"})
 		}, "rank 2 has ended (signal: killed): " + seen},
 		"it sees an interrupt of another rank": {func(_ func(), its *Job) {
-			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.ProcFailed, Proc: its.group[2], Reason: "exit status 130"})
+			its.client.(*watchedClient).notify(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: its.group[2], Reason: "exit status 130"})
 		}, ""},
 	} {
 		jobs, _ := launchJobs(t, 3)
