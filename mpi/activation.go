@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
+	"github.com/ferrympi/ferry/internal/text"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -43,7 +45,7 @@ type activation struct {
 	refused    map[cid.Span]error
 	tables     map[cid.Extended]*table
 	constructs map[constructKey]*sharedConstruct
-	openings   map[openingKey]*sharedOpening
+	openings   run.Openings
 }
 
 // idsPerActivation is the number of ids that an activation derives, which are id and failureID.
@@ -78,7 +80,7 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	}
 	a := &activation{
 		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), threadRanks: make([]threadRank, len(t.locals)),
-		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{}, openings: map[openingKey]*sharedOpening{},
+		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{},
 	}
 	var group memberBuilder
 	for i, p := range t.parent.members.all() {
@@ -259,8 +261,8 @@ func (c *Comm) abandon(err error) {
 	for plane := range pml.Plane(pml.Planes) {
 		c.pml.Abort(plane, err)
 	}
-	c.collective.abort(err)
-	_ = c.collective.fail(err)
+	c.collective.Abort(err)
+	_ = c.collective.Fail(err)
 }
 
 // startedRanks describes the ranks that have started and not finished. threads.mu held.
@@ -271,7 +273,7 @@ func (a *activation) startedRanks() string {
 			ranks = append(ranks, a.threadRanks[i].rank)
 		}
 	}
-	return ranksText(ranks)
+	return text.Ranks(ranks)
 }
 
 // add counts a communicator of the rank. It returns ErrClosed if the rank has ended, because an Idup may complete later.
@@ -339,7 +341,7 @@ func (s *threadRank) busy() error {
 	for c := range s.comms {
 		if c != s.comm && !c.isClosed() {
 			busy = append(busy, c.describe())
-		} else if k := &c.collective; k.idups.Load() > 0 || k.used.Load() && k.started.n.Load() > 0 {
+		} else if !c.collective.IsIdle() {
 			busy = append(busy, "collectives of communicator "+c.label())
 		} else if c.partitions.isBusy(c) {
 			busy = append(busy, "partitioned operations of communicator "+c.label())

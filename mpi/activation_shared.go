@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -21,10 +22,11 @@ type table struct {
 	// Ranks of this process that have not asked for the table. Guarded by activation.mu.
 	left int
 
-	mu       sync.Mutex
-	division *division // nil before the first use.
+	mu sync.Mutex
+	// nil before the first use.
+	division *run.Division
 	// nil before the first collective operation.
-	shape *shapeData
+	shape *run.Shape
 }
 
 // shareTable returns the table of a new communicator. The first local rank creates it.
@@ -49,7 +51,7 @@ func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 }
 
 // shapeData returns the shape data of communicators with these members. The first call obtains it by find.
-func (t *table) shapeData(find func() (*shapeData, error)) (*shapeData, error) {
+func (t *table) shapeData(find func() (*run.Shape, error)) (*run.Shape, error) {
 	t.mu.Lock()
 	known := t.shape
 	t.mu.Unlock()
@@ -67,11 +69,11 @@ func (t *table) shapeData(find func() (*shapeData, error)) (*shapeData, error) {
 }
 
 // divided returns the division of the members among processes.
-func (t *table) divided(self framework.Incarnation) *division {
+func (t *table) divided(self framework.Incarnation) *run.Division {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.division == nil {
-		t.division = divide(t, self)
+		t.division = run.Divide(t, self)
 	}
 	return t.division
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/agreement"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -40,9 +41,9 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 	var held *uint64
 	if a.beginCommon() {
 		a.flags[0] = flags
-		hasValue, err := a.c.collective.agree(ctx, a.flags[:1], a.flags[1:])
+		hasValue, err := a.c.agreeByReduction(ctx, a.flags[:1], a.flags[1:])
 		isDecided := a.endCommon(err)
-		_, isMismatch := errors.AsType[*mismatchError](err)
+		_, isMismatch := errors.AsType[*run.MismatchError](err)
 		switch {
 		case isDecided:
 			a.logOutcome(&agreement.Outcome{Operation: agreement.Agree, Flags: a.flags[1]})
@@ -69,7 +70,7 @@ func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 func (a *agreements) beginCommon() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.broken.Load() != nil || a.c.Revoked() {
+	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.Broken() != nil || a.c.Revoked() {
 		return false
 	}
 	a.stage, a.ticks = stageCommon, 0
@@ -88,22 +89,23 @@ func (a *agreements) endCommon(err error) (isDecided bool) {
 	return isDecided
 }
 
-// agree is the common case of Agree, an allreduce of the flags and a barrier. A rank that leaves the barrier returns
+// agreeByReduction is the common case of Agree, an allreduce of the flags and a barrier. A rank that leaves the barrier returns
 // no error, since all members have the value. hasValue reports whether value is complete.
-func (k *collective) agree(ctx context.Context, flags, value []uint64) (hasValue bool, err error) {
-	if err := k.enter(ctx); err != nil {
+func (c *Comm) agreeByReduction(ctx context.Context, flags, value []uint64) (hasValue bool, err error) {
+	k := &c.collective
+	if err := k.Enter(ctx); err != nil {
 		return false, err
 	}
-	defer k.exit()
-	var x call
+	defer k.Exit()
+	var x run.Call
 	if err = reduction(&x, coll.Allreduce, flags, value, BitAnd[uint64](), true); err == nil {
-		err = k.inline(ctx, &x)
+		err = k.Inline(ctx, &x)
 	}
 	if hasValue = err == nil; hasValue {
-		err = k.inline(ctx, &call{op: coll.Barrier})
+		err = k.Inline(ctx, &run.Call{Op: coll.Barrier})
 	}
-	if _, agreed := errors.AsType[*mismatchError](err); err != nil && !agreed {
-		err = k.failEntered(ended(ctx, "agree", err))
+	if _, agreed := errors.AsType[*run.MismatchError](err); err != nil && !agreed {
+		err = k.FailEntered(ended(ctx, "agree", err))
 	}
 	return hasValue, err
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/ferrympi/ferry/agreement"
+	"github.com/ferrympi/ferry/internal/text"
 )
 
 // logs reports whether the debug log is written. Without it, a call costs a branch.
@@ -31,7 +32,7 @@ func (a *agreements) logOutcome(o *agreement.Outcome) {
 		ranks []int
 	}{{"failed", o.Failed}, {"acknowledged", o.Acked}, {"excluded", o.Excluded}} {
 		if len(list.ranks) > 0 {
-			attrs = append(attrs, list.name, ranksText(list.ranks))
+			attrs = append(attrs, list.name, text.Ranks(list.ranks))
 		}
 	}
 	a.c.session.process.Env().Logger.Debug(o.Operation.String()+" is decided", attrs...)

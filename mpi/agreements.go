@@ -99,7 +99,7 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 		}
 	}
 	if err := c.terminalError(); err != nil { // The members may wait for this rank in a communicator that it does not create.
-		c.collective.leaveUnassigned(err)
+		c.collective.LeaveUnassigned(err)
 	}
 	a.mu.Lock()
 	if a.operation != 0 {
@@ -109,7 +109,7 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 	a.operation, a.err = op, nil
 	seq := uint32(a.machine.Instance())
 	a.mu.Unlock()
-	if watched := c.collective.watch(ctx, name, 0, seq, false); watched != nil {
+	if watched := c.watch(ctx, name, 0, seq, false); watched != nil {
 		a.mu.Lock()
 		a.watched = watched
 		a.mu.Unlock()
@@ -256,8 +256,8 @@ func (a *agreements) process(f func(m *agreement.Machine)) []outgoingNote {
 
 // interrupt ends the collectives of the common case. No lock is held.
 func (a *agreements) interrupt(why error) {
-	a.c.collective.abort(why)
-	a.c.collective.endWaits(why) // See rankBarrier.wait.
+	a.c.collective.Abort(why)
+	a.c.collective.EndCreations(why) // The ranks of this process may wait for one another in an opening.
 }
 
 // wake makes the waiting call read the machine again.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 )
 
 // Alltoallw is Alltoallv with a layout for each rank (MPI_Alltoallw). The bytes of send that
@@ -13,20 +14,20 @@ import (
 // have one size. To work in place all members pass nil for send and sendLayouts. ErrTruncate
 // for a layout that its buffer does not hold, ErrUnsupported if blocks of a receive layout overlap.
 func Alltoallw(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
-	var x call
-	return c.collective.run(ctx, &x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+	var x run.Call
+	return c.collective.Run(ctx, &x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
 // Ialltoallw starts an Alltoallw (MPI_Ialltoallw). The bytes of send are copied at once, and recv is written as the operation
 // completes. The slices of layouts may be reused at once.
 func Ialltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (Request, error) {
-	var x call
-	return c.collective.start(&x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+	var x run.Call
+	return c.start(&x, alltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
 // AlltoallwInit initializes a persistent Alltoallw (MPI_Alltoallw_init).
 func AlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, alltoallw(x, c, send, sendLayouts, recv, recvLayouts))
 }
 
@@ -34,35 +35,36 @@ func AlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layo
 // destinations in send, and recvLayouts those of the sources in recv, as in Alltoallw. The layouts of missing neighbors are not
 // used.
 func NeighborAlltoallw(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
-	var x call
-	return c.collective.run(ctx, &x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+	var x run.Call
+	return c.collective.Run(ctx, &x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
 // IneighborAlltoallw starts a NeighborAlltoallw (MPI_Ineighbor_alltoallw).
 func IneighborAlltoallw(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (Request, error) {
-	var x call
-	return c.collective.start(&x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
+	var x run.Call
+	return c.start(&x, neighborAlltoallw(&x, c, send, sendLayouts, recv, recvLayouts))
 }
 
 // NeighborAlltoallwInit initializes a persistent NeighborAlltoallw (MPI_Neighbor_alltoallw_init).
 func NeighborAlltoallwInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, neighborAlltoallw(x, c, send, sendLayouts, recv, recvLayouts))
 }
 
-// packs begins a call on bytes that are packed.
-func (x *call) packs(op coll.Operation) *packing {
-	x.op, x.args.ElemSize, x.packing = op, 1, new(packing)
-	return x.packing
+// packCall begins a call on bytes that are packed.
+func packCall(x *run.Call, op coll.Operation) *packing {
+	p := new(packing)
+	x.Op, x.Args.ElemSize, x.Packing = op, 1, p
+	return p
 }
 
-func alltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
+func alltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
 	if c.isClosed() {
 		return c.errClosed()
 	}
-	p := x.packs(coll.Alltoallv)
-	x.args.IsInPlace = send == nil && sendLayouts == nil
-	if !x.args.IsInPlace {
+	p := packCall(x, coll.Alltoallv)
+	x.Args.IsInPlace = send == nil && sendLayouts == nil
+	if !x.Args.IsInPlace {
 		if err := p.send.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 			return err
 		}
@@ -70,17 +72,17 @@ func alltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte,
 	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.args.IsInPlace
-	x.send.counts, x.recv.counts = p.send.counts, p.recv.counts
-	if !x.args.IsInPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
+	p.recv.isPacked = x.Args.IsInPlace
+	x.Send.Counts, x.Recv.Counts = p.send.counts, p.recv.counts
+	if !x.Args.IsInPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
 		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.send.counts[c.rank], c.rank, p.recv.counts[c.rank])
 	}
 	return nil
 }
 
-func neighborAlltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
-	p := x.packs(coll.NeighborAlltoallv)
-	n, err := x.choose(c, coll.NeighborAlltoallv)
+func neighborAlltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayouts []Layout) error {
+	p := packCall(x, coll.NeighborAlltoallv)
+	n, err := chooseNeighbors(x, c, coll.NeighborAlltoallv)
 	if err != nil {
 		return err
 	}
@@ -100,6 +102,6 @@ func neighborAlltoallw(x *call, c *Comm, send []byte, sendLayouts []Layout, recv
 			p.recv.drop(i)
 		}
 	}
-	x.send.counts, x.recv.counts = p.send.counts, p.recv.counts
+	x.Send.Counts, x.Recv.Counts = p.send.counts, p.recv.counts
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -51,7 +52,11 @@ type Comm struct {
 
 	// nil if there is none. Set before the communicator is used.
 	topology   *topology
-	collective collective
+	collective run.State
+	// Last Idup that may be incomplete, or nil. Guarded by collective.
+	lastDup *CommRequest
+	// Number of bases that collective.Children had after the first.
+	rebases    int
 	failures   failures
 	wildcards  wildcards
 	partitions partitions
@@ -92,7 +97,7 @@ func newComm(s *Session, rank *threadRank, g *Group, m assembly.PML, spec pml.Co
 		c.refuse(spec.ID, g, err)
 		return nil, err
 	}
-	c.collective.init(c)
+	c.initCollective()
 	s.process.add(c)
 	if rank != nil {
 		if err := rank.add(c); err != nil {
@@ -161,10 +166,24 @@ func (c *Comm) memberFailed(peer framework.Incarnation, reason string) {
 	if peer == c.session.process.Env().Self {
 		c.isolate(reason)
 	} else if ranks := c.ranksOfProcess(peer); len(ranks) > 0 {
-		c.collective.abort(pml.ProcFailed(c.spec.Members, ranks, reason))
+		c.collective.Abort(pml.ProcFailed(c.spec.Members, ranks, reason))
 		c.suspendReceives()
 		c.membersFailed(ranks)
 	}
+}
+
+// breakCollectives ends a communicator's collectives because another member has stopped taking part.
+// Pending operations end, unless their messages have arrived.
+func (c *Comm) breakCollectives(p Proc, reason string) {
+	who := p.String()
+	if c.threadRank != nil { // The reason names the rank.
+		who = "a member"
+	} else if rank := c.group.members.rank(member{Proc: p}); rank >= 0 {
+		who = fmt.Sprintf("rank %d", rank)
+	}
+	err := fmt.Errorf("%w: %s no longer takes part in them: %s; "+run.Remedy, ErrBroken, who, reason)
+	c.collective.Abort(err)
+	c.collective.Fail(err)
 }
 
 // loseMember ends waits in shared memory for a process that has closed its session, or from
@@ -176,7 +195,7 @@ func (c *Comm) loseMember(ev framework.PeerEvent) {
 		return
 	}
 	for _, rank := range ranks {
-		c.collective.loseMember(rank, ev.Err)
+		c.collective.LoseMember(rank, ev.Err)
 	}
 }
 
@@ -188,7 +207,7 @@ func (c *Comm) ranksOfProcess(peer framework.Incarnation) (ranks []int) {
 		}
 		return ranks
 	}
-	return c.division().of(peer)
+	return c.division().Of(peer)
 }
 
 // membersOf returns the members of a communicator that has these ranks of c, and those of its group.
@@ -304,9 +323,9 @@ func (c *Comm) Close() error {
 		c.threadRank.of.awaitAbandoned()
 	}
 	c.closeAgreements()
-	c.collective.close()
+	c.collective.Close()
 	c.endings.Store(3) // Collectives, partitioned operations, and the next lines.
-	if !c.collective.closing() {
+	if !c.collective.Closing() {
 		c.endings.Add(-1)
 	}
 	if !c.partitions.closing(c) {
@@ -353,7 +372,7 @@ func (c *Comm) freeResources() {
 	if c.threadRank != nil {
 		c.threadRank.remove(c)
 	}
-	c.collective.closeInstances()
+	c.collective.CloseInstances()
 }
 
 func (c *Comm) errClosed() error { return fmt.Errorf("%w: the communicator is closed", ErrClosed) }

@@ -32,7 +32,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 		return nil, fmt.Errorf("%w: the caller is not in the group", ErrNoComm)
 	}
 	k := &c.collective
-	broken := k.checkUsable()
+	broken := k.CheckUsable()
 	d, err := c.createGroup(ctx, g, ranks, tag, broken)
 	switch {
 	case err == nil:
@@ -40,8 +40,8 @@ func (c *Comm) CreateGroup(ctx context.Context, g *Group, tag int) (*Comm, error
 	case broken != nil:
 		return nil, broken
 	}
-	err = k.fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
-	k.abort(err)
+	err = k.Fail(fmt.Errorf("create group: %w", ended(ctx, "wait", err)))
+	k.Abort(err)
 	return nil, err
 }
 
@@ -126,21 +126,11 @@ func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 	if err != nil {
 		return
 	}
-	k := &c.collective
 	generation := q.Generation()
-	k.waits.Lock()
-	if k.waits.announcements == nil {
-		k.waits.announcements = map[*pml.Request]uint32{}
-	}
-	k.waits.announcements[q] = generation
-	k.waits.Unlock()
+	done := c.collective.CancelAtClose(q, generation)
 	c.session.asyncs.spawn(func(ctx context.Context) {
 		st, err := q.Wait(ctx, generation)
-		k.waits.Lock()
-		if k.waits.announcements[q] == generation { // Otherwise it is in use again.
-			delete(k.waits.announcements, q)
-		}
-		k.waits.Unlock()
+		done()
 		if err != nil || st.Bytes != announceSize || binary.BigEndian.Uint64(b[16:]) != hashGroup(g) {
 			return
 		}
@@ -153,7 +143,7 @@ func (c *Comm) refuseAnnouncement(from, tag int, g *Group) {
 // receiveAnnouncement receives the announcement of the group's first member.
 func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int) (cid.Extended, error) {
 	b := make([]byte, announceSize)
-	ctx, stop := c.collective.contextUntilBroken(ctx)
+	ctx, stop := c.collective.ContextUntilBroken(ctx)
 	defer stop()
 	st, err := c.pml.Recv(ctx, pml.Buffer{Bytes: b}, from, tag, pml.Control)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -15,8 +16,8 @@ import (
 // called Dup. As an exception, members synchronize once in 65535 creations from one communicator to obtain new ids.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	var ids []cid.Extended
-	err := c.collective.do(ctx, "dup", 0, func() (err error) {
-		ids, err = c.derive(ctx, c.collective.lastIdup(), 1)
+	err := c.collective.Do(ctx, "dup", 0, func() (err error) {
+		ids, err = c.derive(ctx, c.takeLastDup(), 1)
 		return err
 	})
 	if err != nil {
@@ -25,7 +26,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	copied := false
 	defer func() {
 		if !copied { // A hook has panicked, and other members have the duplicate.
-			c.refuse(ids[0], c.group, fmt.Errorf("dup: %w", errPanicked))
+			c.refuse(ids[0], c.group, fmt.Errorf("dup: %w", run.ErrPanicked))
 		}
 	}()
 	attrs := c.copyAttrs() // First, so that a panic of a hook leaves no duplicate.
@@ -72,7 +73,7 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 			return nil, err
 		}
 	}
-	d := &c.collective.children
+	d := &c.collective.Children
 	ids := make([]cid.Extended, 0, n)
 	for {
 		some, err := d.Next(min(n-len(ids), d.Remaining()))
@@ -83,15 +84,22 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		if len(ids) == n {
 			return ids, nil
 		}
-		ctx, stop := c.collective.contextUntilBroken(ctx)
+		ctx, stop := c.collective.ContextUntilBroken(ctx)
 		defer stop()
-		base, err := c.construct(ctx, c.collective.rebases)
+		base, err := c.construct(ctx, c.rebases)
 		if err != nil {
 			return nil, err
 		}
 		d.Rebase(base)
-		c.collective.rebases++
+		c.rebases++
 	}
+}
+
+// takeLastDup returns the Idup that precedes the next creation, or nil. The creation becomes its owner. Called inside run.State.Do.
+func (c *Comm) takeLastDup() *CommRequest {
+	last := c.lastDup
+	c.lastDup = nil
+	return last
 }
 
 // CommRequest is the creation of a communicator in progress. It must not be copied. Wait, or a Test that returns true, returns the communicator once.
@@ -109,7 +117,7 @@ type CommRequest struct {
 // ErrPending until the new communicator has been taken and closed.
 func (c *Comm) Idup() (*CommRequest, error) {
 	r := &CommRequest{done: make(chan struct{})}
-	err := c.collective.do(nil, "idup", 0, func() error { return c.startIdup(r) })
+	err := c.collective.Do(nil, "idup", 0, func() error { return c.startIdup(r) })
 	if err == nil {
 		return r, nil
 	}
@@ -128,11 +136,10 @@ func (c *Comm) startIdup(r *CommRequest) error {
 		deleteAttrs(attrs)
 		return err
 	}
-	k := &c.collective
-	before := k.lastIdup()
-	k.idup = r
-	k.idups.Add(1)
-	if (before == nil || before.ended()) && k.children.Remaining() > 0 {
+	before := c.takeLastDup()
+	c.lastDup = r
+	c.collective.BeginDup()
+	if (before == nil || before.ended()) && c.collective.Children.Remaining() > 0 {
 		c.finishIdup(before, r, attrs) // The usual case. It needs no other member.
 	} else {
 		go c.finishIdup(before, r, attrs)
@@ -144,18 +151,15 @@ func (c *Comm) startIdup(r *CommRequest) error {
 // deadline (bootstrap.timeout), so that it ends.
 func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)
-	defer c.collective.idups.Add(-1)
 	defer c.session.drop(&c.session.comms)
+	defer c.collective.EndDup()
 	r.comm, r.err = c.dup(context.Background(), before)
 	if r.err != nil {
-		r.err = c.collective.fail(fmt.Errorf("idup: %w", r.err))
-		c.collective.abort(r.err)
+		r.err = c.collective.Fail(fmt.Errorf("idup: %w", r.err))
+		c.collective.Abort(r.err)
 		deleteAttrs(attrs)
 	} else {
 		r.comm.attrs = attrs
-	}
-	if why := c.collective.broken.Load(); why != nil { // This member derives no further ids.
-		c.refuseSpan(c.collective.children.UnassignedIDs(), *why)
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 )
 
 // IsBroken reports whether c's collectives are broken. No collective is in progress.
-func IsBroken(c *Comm) bool { return c.collective.checkUsable() != nil }
+func IsBroken(c *Comm) bool { return c.collective.CheckUsable() != nil }
 
 // SkipCollectives counts n collectives of c that were not called.
-func SkipCollectives(c *Comm, n uint32) { c.collective.operationCount += n }
+func SkipCollectives(c *Comm, n uint32) { c.collective.SkipOperations(n) }
 
 // TableOf identifies the table of the members of a communicator of goroutine ranks.
 func TableOf(c *Comm) any { return &c.group.members.mixed[0] }
@@ -29,8 +29,8 @@ func NotesDropped(c *Comm) uint64 { return c.session.process.notesDropped.Load()
 
 // HoldCollectives makes the collectives of c busy until release.
 func HoldCollectives(c *Comm) (release func()) {
-	c.collective.acquire()
-	return c.collective.release
+	c.collective.Acquire()
+	return c.collective.Release
 }
 
 // RepeatNoNotes lets a rank repeat no message of Agree and Shrink.
@@ -95,12 +95,12 @@ func HasMessages(p *Persistent) bool {
 // PollInWait begins a poll of Wait in an operation that has started outside the engine, and returns its end.
 func PollInWait(p *Persistent) (end func(), isEarly bool) {
 	p.mu.Lock()
-	if !p.early.claim() {
+	if !p.early.Claim() {
 		p.mu.Unlock()
 		return nil, false
 	}
 	return func() {
-		p.active, _ = p.early.finish()
+		p.finishEarly()
 		p.mu.Unlock()
 	}, true
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 )
 
 // Neighbors are the neighbors of one member in a graph. A rank may occur several times, and may be that of the member
@@ -64,7 +65,7 @@ func NewGraph(ctx context.Context, c *Comm, edges ...Edge) (*Graph, error) {
 		}
 	}
 	var mine []edge
-	err := c.collective.do(ctx, "graph", 0, func() (err error) {
+	err := c.collective.Do(ctx, "graph", 0, func() (err error) {
 		mine, err = c.exchangeEdges(ctx, edges)
 		return err
 	})
@@ -156,10 +157,10 @@ func (c *Comm) exchangeEdges(ctx context.Context, edges []Edge) ([]edge, error) 
 	}
 	each(func(rank int, _ edge) { counts[rank]++ })
 	theirs := make([]int64, c.size)
-	var x call
+	var x run.Call
 	err := alltoall(&x, c, counts, theirs)
 	if err == nil {
-		err = c.collective.inline(ctx, &x)
+		err = c.collective.Inline(ctx, &x)
 	}
 	if err != nil {
 		return nil, err
@@ -180,9 +181,9 @@ func (c *Comm) exchangeEdges(ctx context.Context, edges []Edge) ([]edge, error) 
 		send[next[rank]] = e
 		next[rank]++
 	})
-	var v call
+	var v run.Call
 	if err = alltoallv(&v, c, send, sendCounts, displs, recv, recvCounts, nil); err == nil {
-		err = c.collective.inline(ctx, &v)
+		err = c.collective.Inline(ctx, &v)
 	}
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/stderr"
+	"github.com/ferrympi/ferry/internal/text"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -162,7 +163,7 @@ func (c *Comm) agreementWaits() []wait {
 func listRanks(ranks []int) string {
 	last := len(ranks) - 1
 	if last == 0 || last >= mostListed {
-		return ranksText(ranks)
+		return text.Ranks(ranks)
 	}
 	text := make([]string, last)
 	for i, rank := range ranks[:last] {

@@ -37,14 +37,14 @@ type CollectiveOp struct {
 
 // watchRevoke is watch for Revoke.
 func (c *Comm) watchRevoke() (end func(error)) {
-	return c.collective.watch(nil, "revoke", 0, 0, false)
+	return c.watch(nil, "revoke", 0, 0, false)
 }
 
-// watch calls the hooks of an operation that begins. The result is nil without hooks. Called inside do or start.
-func (k *collective) watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error)) {
-	hooks := k.comm().session.process.collectiveHooks
+// watch calls the hooks of an operation that begins. The result is nil without hooks.
+func (c *Comm) watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error)) {
+	hooks := c.session.process.collectiveHooks
 	if hooks == nil {
 		return nil
 	}
-	return hooks.Collective(background(ctx), CollectiveOp{Comm: k.comm(), Name: op, Bytes: bytes, Seq: seq, Nonblocking: nonblocking})
+	return hooks.Collective(background(ctx), CollectiveOp{Comm: c, Name: op, Bytes: bytes, Seq: seq, Nonblocking: nonblocking})
 }

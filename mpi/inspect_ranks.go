@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -58,10 +59,10 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 // addPendingSteps adds the pending steps of matching communicators to an inspection.
 func (r *rankState) addPendingSteps(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
 	return r.progress.Observe(ctx, func() {
-		for _, t := range r.pendingSteps.list {
-			c := t.collective.comm()
+		r.PendingSteps(func(h run.Host, p pml.Pending) {
+			c := h.(*collectiveHost).comm()
 			if !match(c) {
-				continue
+				return
 			}
 			key := c.key()
 			i := slices.IndexFunc(x.Comms, func(i pml.CommInspection) bool { return i.ID == key.Extended && i.Endpoint == key.Endpoint })
@@ -69,8 +70,8 @@ func (r *rankState) addPendingSteps(ctx context.Context, x *pml.Inspection, matc
 				i = len(x.Comms)
 				x.Comms = append(x.Comms, pml.CommInspection{ID: key.Extended, Endpoint: key.Endpoint, Local: c.spec.Local})
 			}
-			x.Comms[i].Posted = append(x.Comms[i].Posted, t.pending())
-		}
+			x.Comms[i].Posted = append(x.Comms[i].Posted, p)
+		})
 	})
 }
 

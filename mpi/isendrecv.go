@@ -42,14 +42,14 @@ func (c *Comm) copyOf(buf []byte) []byte {
 	if len(buf) == 0 {
 		return nil
 	}
-	b := c.session.process.pieces.take(len(buf))
+	b := c.session.process.pieces.Take(len(buf))
 	copy(b, buf)
 	return b
 }
 
 func (c *Comm) freeCopy(b []byte) {
 	if b != nil {
-		c.session.process.pieces.give(b)
+		c.session.process.pieces.Give(b)
 	}
 }
 

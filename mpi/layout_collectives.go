@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 )
 
 // Collectives with layouts pack the bytes of a layout before the operation, and unpack the result after it. The nonblocking and persistent forms pack
@@ -14,19 +15,19 @@ import (
 
 // BcastLayout is Bcast of the bytes that l names in buf. The layouts of the members have one size.
 func BcastLayout(ctx context.Context, c *Comm, buf []byte, l Layout, root int) error {
-	var x call
-	return c.collective.run(ctx, &x, bcastLayout(&x, c, buf, l, root))
+	var x run.Call
+	return c.collective.Run(ctx, &x, bcastLayout(&x, c, buf, l, root))
 }
 
 // IbcastLayout starts a BcastLayout.
 func IbcastLayout(c *Comm, buf []byte, l Layout, root int) (Request, error) {
-	var x call
-	return c.collective.start(&x, bcastLayout(&x, c, buf, l, root))
+	var x run.Call
+	return c.start(&x, bcastLayout(&x, c, buf, l, root))
 }
 
 // BcastLayoutInit initializes a persistent BcastLayout.
 func BcastLayoutInit(ctx context.Context, c *Comm, buf []byte, l Layout, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, bcastLayout(x, c, buf, l, root))
 }
 
@@ -34,19 +35,19 @@ func BcastLayoutInit(ctx context.Context, c *Comm, buf []byte, l Layout, root in
 // root's recv. The two layouts have one size. recv and recvLayouts are used at the root only. nil for send works in
 // place at the root.
 func GatherLayout(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) error {
-	var x call
-	return c.collective.run(ctx, &x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
+	var x run.Call
+	return c.collective.Run(ctx, &x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
 }
 
 // IgatherLayout starts a GatherLayout.
 func IgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) (Request, error) {
-	var x call
-	return c.collective.start(&x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
+	var x run.Call
+	return c.start(&x, gatherLayout(&x, c, send, sendLayout, recv, recvLayouts, root))
 }
 
 // GatherLayoutInit initializes a persistent GatherLayout.
 func GatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, gatherLayout(x, c, send, sendLayout, recv, recvLayouts, root))
 }
 
@@ -54,134 +55,133 @@ func GatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layo
 // recvLayout of that rank names in its recv. The two layouts have one size. send and sendLayouts are used at the root only. nil
 // for recv works in place at the root.
 func ScatterLayout(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) error {
-	var x call
-	return c.collective.run(ctx, &x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
+	var x run.Call
+	return c.collective.Run(ctx, &x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
 }
 
 // IscatterLayout starts a ScatterLayout.
 func IscatterLayout(c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) (Request, error) {
-	var x call
-	return c.collective.start(&x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
+	var x run.Call
+	return c.start(&x, scatterLayout(&x, c, send, sendLayouts, recv, recvLayout, root))
 }
 
 // ScatterLayoutInit initializes a persistent ScatterLayout.
 func ScatterLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, scatterLayout(x, c, send, sendLayouts, recv, recvLayout, root))
 }
 
 // AllgatherLayout is GatherLayout with the result in every member's recv. The sizes of recvLayouts are the same in all members.
 // nil for send works in place.
 func AllgatherLayout(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
-	var x call
-	return c.collective.run(ctx, &x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
+	var x run.Call
+	return c.collective.Run(ctx, &x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
 }
 
 // IallgatherLayout starts an AllgatherLayout.
 func IallgatherLayout(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) (Request, error) {
-	var x call
-	return c.collective.start(&x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
+	var x run.Call
+	return c.start(&x, allgatherLayout(&x, c, send, sendLayout, recv, recvLayouts))
 }
 
 // AllgatherLayoutInit initializes a persistent AllgatherLayout.
 func AllgatherLayoutInit(ctx context.Context, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, allgatherLayout(x, c, send, sendLayout, recv, recvLayouts))
 }
 
-func bcastLayout(x *call, c *Comm, buf []byte, l Layout, root int) error {
+func bcastLayout(x *run.Call, c *Comm, buf []byte, l Layout, root int) error {
 	if err := c.checkRoot(root); err != nil {
 		return err
 	}
-	p := x.packs(coll.Bcast)
+	p := packCall(x, coll.Bcast)
 	var err error
-	x.out, err = p.recv.setOne("layout", buf, l, c.rank != root)
-	x.args.Root, x.args.Size = root, l.Size()
+	x.Out, err = p.recv.setOne("layout", buf, l, c.rank != root)
+	x.Args.Root, x.Args.Size = root, l.Size()
 	return err
 }
 
-func gatherLayout(x *call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) error {
+func gatherLayout(x *run.Call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout, root int) error {
 	if err := c.checkRoot(root); err != nil {
 		return err
 	}
-	x.packs(coll.Gatherv)
-	x.args.Root = root
+	p := packCall(x, coll.Gatherv)
+	x.Args.Root = root
 	if c.rank == root {
-		return x.gathersLayouts(c, send, sendLayout, recv, recvLayouts)
+		return gathersLayouts(x, p, c, send, sendLayout, recv, recvLayouts)
 	}
-	return x.sends(send, sendLayout)
+	return packSend(x, p, send, sendLayout)
 }
 
-func allgatherLayout(x *call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
+func allgatherLayout(x *run.Call, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
 	if c.isClosed() {
 		return c.errClosed()
 	}
-	p := x.packs(coll.Allgatherv)
-	if err := x.gathersLayouts(c, send, sendLayout, recv, recvLayouts); err != nil {
+	p := packCall(x, coll.Allgatherv)
+	if err := gathersLayouts(x, p, c, send, sendLayout, recv, recvLayouts); err != nil {
 		return err
 	}
-	x.args.Size = p.recv.size
+	x.Args.Size = p.recv.size
 	return nil
 }
 
-// sends fills in the block that a member sends.
-func (x *call) sends(send []byte, l Layout) error {
+// packSend fills in the block that a member sends.
+func packSend(x *run.Call, p *packing, send []byte, l Layout) error {
 	var err error
-	x.in, err = x.packing.send.setOne("sendLayout", send, l, false)
-	x.args.OwnSize = l.Size()
+	x.In, err = p.send.setOne("sendLayout", send, l, false)
+	x.Args.OwnSize = l.Size()
 	return err
 }
 
 // gathersLayouts fills in the blocks of a member that receives those of all. In place its own block is read from recv.
-func (x *call) gathersLayouts(c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
-	p := x.packing
-	if x.args.IsInPlace = send == nil; !x.args.IsInPlace {
-		if err := x.sends(send, sendLayout); err != nil {
+func gathersLayouts(x *run.Call, p *packing, c *Comm, send []byte, sendLayout Layout, recv []byte, recvLayouts []Layout) error {
+	if x.Args.IsInPlace = send == nil; !x.Args.IsInPlace {
+		if err := packSend(x, p, send, sendLayout); err != nil {
 			return err
 		}
 	}
 	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.args.IsInPlace
-	x.recv.counts = p.recv.counts
-	if own := p.recv.counts[c.rank]; !x.args.IsInPlace && x.args.OwnSize != own {
-		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.args.OwnSize, c.rank, own)
+	p.recv.isPacked = x.Args.IsInPlace
+	x.Recv.Counts = p.recv.counts
+	if own := p.recv.counts[c.rank]; !x.Args.IsInPlace && x.Args.OwnSize != own {
+		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.Args.OwnSize, c.rank, own)
 	}
-	x.args.OwnSize = p.recv.counts[c.rank]
+	x.Args.OwnSize = p.recv.counts[c.rank]
 	return nil
 }
 
-func scatterLayout(x *call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) error {
+func scatterLayout(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv []byte, recvLayout Layout, root int) error {
 	if err := c.checkRoot(root); err != nil {
 		return err
 	}
-	p := x.packs(coll.Scatterv)
-	x.args.Root = root
-	x.args.IsInPlace = c.rank == root && recv == nil
-	if !x.args.IsInPlace {
+	p := packCall(x, coll.Scatterv)
+	x.Args.Root = root
+	x.Args.IsInPlace = c.rank == root && recv == nil
+	if !x.Args.IsInPlace {
 		var err error
-		if x.out, err = p.recv.setOne("recvLayout", recv, recvLayout, true); err != nil {
+		if x.Out, err = p.recv.setOne("recvLayout", recv, recvLayout, true); err != nil {
 			return err
 		}
-		x.args.OwnSize = recvLayout.Size()
+		x.Args.OwnSize = recvLayout.Size()
 	}
 	if c.rank != root {
 		return nil
 	}
 	from := &p.send
-	if x.args.IsInPlace { // In place the root's Out is the input.
+	if x.Args.IsInPlace { // In place the root's Out is the input.
 		from = &p.recv
 	}
 	if err := from.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 		return err
 	}
-	x.send.counts = from.counts
+	x.Send.Counts = from.counts
 	switch own := from.counts[root]; {
-	case x.args.IsInPlace:
-		x.args.OwnSize = own
-	case x.args.OwnSize != own:
-		return fmt.Errorf("%w: recvLayout has %d bytes, and sendLayouts[%d], the caller's, has %d", ErrTruncate, x.args.OwnSize, root, own)
+	case x.Args.IsInPlace:
+		x.Args.OwnSize = own
+	case x.Args.OwnSize != own:
+		return fmt.Errorf("%w: recvLayout has %d bytes, and sendLayouts[%d], the caller's, has %d", ErrTruncate, x.Args.OwnSize, root, own)
 	}
 	return nil
 }

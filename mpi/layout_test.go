@@ -8,8 +8,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/ferrympi/ferry/mpi"
 	"pgregory.net/rapid"
+
+	"github.com/ferrympi/ferry/mpi"
 )
 
 // places returns the offsets of a layout's bytes in the order of the message.

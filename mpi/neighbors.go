@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/internal/mem"
 )
 
@@ -24,57 +25,57 @@ import (
 //
 // Buffers are distinct.
 func NeighborAllgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
-	var x call
-	return c.collective.run(ctx, &x, neighborAllgather(&x, c, send, recv))
+	var x run.Call
+	return c.collective.Run(ctx, &x, neighborAllgather(&x, c, send, recv))
 }
 
 // NeighborAllgatherv is NeighborAllgather of blocks that differ (MPI_Neighbor_allgatherv). counts has the length of the
 // block of each source, and displs its first element, as in Allgatherv.
 func NeighborAllgatherv[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) error {
-	var x call
-	return c.collective.run(ctx, &x, neighborAllgatherv(&x, c, send, recv, counts, displs))
+	var x run.Call
+	return c.collective.Run(ctx, &x, neighborAllgatherv(&x, c, send, recv, counts, displs))
 }
 
 // NeighborAlltoall sends a block of send to each destination, and receives a block of the same length from each source
 // (MPI_Neighbor_alltoall), in the order of NeighborAllgather. send has as many equal blocks as there are destinations, and a remainder is ErrRank. At a member
 // without destinations, recv has as many equal blocks as there are sources.
 func NeighborAlltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
-	var x call
-	return c.collective.run(ctx, &x, neighborAlltoall(&x, c, send, recv))
+	var x run.Call
+	return c.collective.Run(ctx, &x, neighborAlltoall(&x, c, send, recv))
 }
 
 // NeighborAlltoallv is NeighborAlltoall of blocks that differ (MPI_Neighbor_alltoallv). Counts and displacements are those of
 // each destination and each source, as in Alltoallv.
 func NeighborAlltoallv[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
-	var x call
-	return c.collective.run(ctx, &x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
+	var x run.Call
+	return c.collective.Run(ctx, &x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
 }
 
 // IneighborAllgather starts a NeighborAllgather (MPI_Ineighbor_allgather).
 func IneighborAllgather[T any](c *Comm, send, recv []T) (Request, error) {
-	var x call
-	return c.collective.start(&x, neighborAllgather(&x, c, send, recv))
+	var x run.Call
+	return c.start(&x, neighborAllgather(&x, c, send, recv))
 }
 
 // IneighborAllgatherv starts a NeighborAllgatherv (MPI_Ineighbor_allgatherv).
 func IneighborAllgatherv[T any](c *Comm, send, recv []T, counts, displs []int) (Request, error) {
-	var x call
-	return c.collective.start(&x, neighborAllgatherv(&x, c, send, recv, counts, displs))
+	var x run.Call
+	return c.start(&x, neighborAllgatherv(&x, c, send, recv, counts, displs))
 }
 
 // IneighborAlltoall starts a NeighborAlltoall (MPI_Ineighbor_alltoall).
 func IneighborAlltoall[T any](c *Comm, send, recv []T) (Request, error) {
-	var x call
-	return c.collective.start(&x, neighborAlltoall(&x, c, send, recv))
+	var x run.Call
+	return c.start(&x, neighborAlltoall(&x, c, send, recv))
 }
 
 // IneighborAlltoallv starts a NeighborAlltoallv (MPI_Ineighbor_alltoallv).
 func IneighborAlltoallv[T any](c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (Request, error) {
-	var x call
-	return c.collective.start(&x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
+	var x run.Call
+	return c.start(&x, neighborAlltoallv(&x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
 }
 
-func neighborAllgather[T any](x *call, c *Comm, send, recv []T) error {
+func neighborAllgather[T any](x *run.Call, c *Comm, send, recv []T) error {
 	n, err := among[T](x, c, coll.NeighborAllgather)
 	if err != nil {
 		return err
@@ -82,26 +83,26 @@ func neighborAllgather[T any](x *call, c *Comm, send, recv []T) error {
 	if needs := times(max(1, len(n.Sources)), len(send)); len(n.Sources) > 0 && len(recv) < needs {
 		return errShort("the result", len(recv), needs)
 	}
-	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.setBlockSize(len(x.in))
+	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)
+	x.SetBlockSize(len(x.In))
 	return nil
 }
 
-func neighborAllgatherv[T any](x *call, c *Comm, send, recv []T, counts, displs []int) error {
+func neighborAllgatherv[T any](x *run.Call, c *Comm, send, recv []T, counts, displs []int) error {
 	n, err := among[T](x, c, coll.NeighborAllgatherv)
 	if err != nil {
 		return err
 	}
-	x.recv = blocks{counts, displs}
-	if err := x.recv.checkNeighbors("recv", len(recv), n.Sources, true); err != nil {
+	x.Recv = run.Blocks{Counts: counts, Displs: displs}
+	if err := checkNeighbors(x.Recv, "recv", len(recv), n.Sources, true); err != nil {
 		return err
 	}
-	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.args.OwnSize = len(x.in)
+	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)
+	x.Args.OwnSize = len(x.In)
 	return nil
 }
 
-func neighborAlltoall[T any](x *call, c *Comm, send, recv []T) error {
+func neighborAlltoall[T any](x *run.Call, c *Comm, send, recv []T) error {
 	n, err := among[T](x, c, coll.NeighborAlltoall)
 	if err != nil {
 		return err
@@ -117,41 +118,41 @@ func neighborAlltoall[T any](x *call, c *Comm, send, recv []T) error {
 	if needs := times(max(1, len(n.Sources)), size); len(n.Sources) > 0 && len(recv) < needs {
 		return errShort("the result", len(recv), needs)
 	}
-	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
-	x.setBlockSize(size * x.args.ElemSize)
+	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)
+	x.SetBlockSize(size * x.Args.ElemSize)
 	return nil
 }
 
-func neighborAlltoallv[T any](x *call, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
+func neighborAlltoallv[T any](x *run.Call, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) error {
 	n, err := among[T](x, c, coll.NeighborAlltoallv)
 	if err != nil {
 		return err
 	}
-	x.send, x.recv = blocks{sendCounts, sendDispls}, blocks{recvCounts, recvDispls}
-	if err := x.send.checkNeighbors("send", len(send), n.Destinations, false); err != nil {
+	x.Send, x.Recv = run.Blocks{Counts: sendCounts, Displs: sendDispls}, run.Blocks{Counts: recvCounts, Displs: recvDispls}
+	if err := checkNeighbors(x.Send, "send", len(send), n.Destinations, false); err != nil {
 		return err
 	}
-	if err := x.recv.checkNeighbors("recv", len(recv), n.Sources, true); err != nil {
+	if err := checkNeighbors(x.Recv, "recv", len(recv), n.Sources, true); err != nil {
 		return err
 	}
-	x.in, x.out = mem.Bytes(send), mem.Bytes(recv)
+	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)
 	return nil
 }
 
 // among begins a call of an operation among neighbors, and returns the neighbors.
-func among[T any](x *call, c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
+func among[T any](x *run.Call, c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
 	if err := sendable[T](); err != nil {
 		return nil, err
 	}
-	x.args.ElemSize = mem.Size[T]()
-	return x.choose(c, op)
+	x.Args.ElemSize = mem.Size[T]()
+	return chooseNeighbors(x, c, op)
 }
 
 // checkNeighbors is check of blocks with one for each neighbor.
-func (b blocks) checkNeighbors(what string, room int, neighbors []int, apart bool) error {
-	if len(b.counts) != len(neighbors) {
-		return fmt.Errorf("%w: %d counts of %s, for %d neighbors", ErrRank, len(b.counts), what, len(neighbors))
+func checkNeighbors(b run.Blocks, what string, room int, neighbors []int, apart bool) error {
+	if len(b.Counts) != len(neighbors) {
+		return fmt.Errorf("%w: %d counts of %s, for %d neighbors", ErrRank, len(b.Counts), what, len(neighbors))
 	}
-	_, err := b.check(what, room, apart)
+	_, err := b.Check(what, room, apart)
 	return err
 }

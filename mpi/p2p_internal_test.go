@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
@@ -14,7 +15,7 @@ func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
 	e := progress.New(progress.Options{})
 	defer e.Close()
 	var r rankState
-	r.init(e)
+	r.init(e, new(run.Pieces))
 	errSend := errors.New("the send failed")
 	for _, recv := range []Request{r.nulls.request(nullStatus()), {}} {
 		if _, err := endReceive(recv, pml.NoMessage(), nil, errSend); !errors.Is(err, errSend) {

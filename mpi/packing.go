@@ -30,18 +30,15 @@ const (
 	mostPacked = 1 << 46 // Size of a packed side in bytes, which overlapping blocks of a send may exceed.
 )
 
-// room returns the size of the packed sides in bytes. p may be nil.
-func (p *packing) room() int {
-	if p == nil {
-		return 0
-	}
+// Room implements run.Packing.
+func (p *packing) Room() int {
 	return aligned(p.send.size) + p.recv.size
 }
 
 func aligned(n int) int { return (n + packAlign - 1) &^ (packAlign - 1) }
 
-// pack packs the sides of a call into room, and points the call at them.
-func (p *packing) pack(b *coll.Buffers, room []byte) {
+// Pack implements run.Packing.
+func (p *packing) Pack(b *coll.Buffers, room []byte) {
 	if p.send.layouts != nil {
 		b.In = room[:p.send.size:p.send.size]
 		p.send.pack(b.In)
@@ -62,16 +59,16 @@ func (s *packedSide) pack(packed []byte) {
 	}
 }
 
-// resultSize returns the number of bytes that unpack writes. p may be nil.
-func (p *packing) resultSize() int {
-	if p == nil || !p.recv.isResult {
+// ResultSize implements run.Packing.
+func (p *packing) ResultSize() int {
+	if !p.recv.isResult {
 		return 0
 	}
 	return p.recv.size
 }
 
-// unpack writes the result of a call to the places of its layouts.
-func (p *packing) unpack(b *coll.Buffers) {
+// Unpack implements run.Packing.
+func (p *packing) Unpack(b *coll.Buffers) {
 	packed := b.Out
 	for i, l := range p.recv.layouts {
 		if l.shape != nil {
@@ -81,11 +78,9 @@ func (p *packing) unpack(b *coll.Buffers) {
 	}
 }
 
-// keep copies the layouts, which are the caller's again when a nonblocking call returns. p may be nil.
+// keep copies the layouts, which are the caller's again when a nonblocking call returns.
 func (p *packing) keep() {
-	if p != nil {
-		p.send.layouts, p.recv.layouts = slices.Clone(p.send.layouts), slices.Clone(p.recv.layouts)
-	}
+	p.send.layouts, p.recv.layouts = slices.Clone(p.send.layouts), slices.Clone(p.recv.layouts)
 }
 
 // set fills in the side of a buffer with n layouts. name is the name of the layouts in errors.

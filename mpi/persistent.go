@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
@@ -23,7 +24,7 @@ type Persistent struct {
 	// nil if the operation is not partitioned.
 	parts *partitioned
 	// Of a collective in shared memory, or nil.
-	early *earlyRun
+	early *run.Early
 
 	mu      sync.Mutex
 	active  Request // Of the last started operation.
@@ -83,12 +84,12 @@ func (p *Persistent) Start() error {
 	switch {
 	case p.isFreed || p.start == nil:
 		return errInactive()
-	case p.early.isActive() || p.active.r != nil && p.current() != Request{}:
+	case p.early.IsActive() || p.active.r != nil && p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
 	}
 	if p.early != nil {
-		if q, isStarted := p.early.begin(); isStarted {
-			p.active = q
+		if h, isStarted := p.early.Begin(); isStarted {
+			p.active = requestOf(h)
 			return nil
 		}
 	}
@@ -111,8 +112,8 @@ func StartAll(ps []*Persistent) error {
 // current is the request of the operation in progress, the zero one if there is
 // none. p.mu held.
 func (p *Persistent) current() Request {
-	if p.early.claim() {
-		p.active = p.early.promote(nil)
+	if p.early.Claim() {
+		p.active = requestOf(p.early.Promote(nil))
 	}
 	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
 		p.active = Request{} // Consumed.
@@ -139,7 +140,7 @@ func (p *Persistent) Request() Request {
 // An inactive one returns at once, with the Status {AnySource, AnyTag, 0}. If ctx
 // ends first only the wait ends. ErrClosed after Free.
 func (p *Persistent) Wait(ctx context.Context) (Status, error) {
-	q, err := p.latest() // It completes an earlyRun, if that takes no longer than a poll.
+	q, err := p.latest() // It completes a run.Early, if that takes no longer than a poll.
 	if err != nil || q.r == nil {
 		return noMessage(), err
 	}
@@ -173,10 +174,16 @@ func (p *Persistent) latest() (Request, error) {
 	if p.isFreed || p.start == nil {
 		return Request{}, errInactive()
 	}
-	if p.early.claim() {
-		p.active, _ = p.early.finish()
+	if p.early.Claim() {
+		p.finishEarly()
 	}
 	return p.active, nil
+}
+
+// finishEarly completes the operation, or hands it to the engine. It is claimed, and p.mu is held.
+func (p *Persistent) finishEarly() {
+	h, _ := p.early.Finish()
+	p.active = requestOf(h)
 }
 
 // consumed marks the operation of a request as inactive, unless it has been started again.

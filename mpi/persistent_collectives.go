@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 )
 
 // BarrierInit initializes a persistent Barrier (MPI_Barrier_init).
@@ -18,101 +18,101 @@ import (
 // displacements may be reused at once. The operation has a separate communication context, like a duplicate, so that its failure breaks no other
 // collective. Free releases the context, and so does Close of the communicator. Revoke of the communicator also revokes it.
 func BarrierInit(ctx context.Context, c *Comm) (*Persistent, error) {
-	return c.persistent(ctx, &call{op: coll.Barrier}, nil)
+	return c.persistent(ctx, &run.Call{Op: coll.Barrier}, nil)
 }
 
 // BcastInit initializes a persistent Bcast (MPI_Bcast_init).
 func BcastInit[T any](ctx context.Context, c *Comm, buf []T, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, bcast(x, c, buf, root))
 }
 
 // ReduceInit initializes a persistent Reduce (MPI_Reduce_init).
 func ReduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduce(x, c, send, recv, op, root))
 }
 
 // AllreduceInit initializes a persistent Allreduce (MPI_Allreduce_init).
 func AllreduceInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduction(x, coll.Allreduce, send, recv, op, true))
 }
 
 // ScanInit initializes a persistent Scan (MPI_Scan_init).
 func ScanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduction(x, coll.Scan, send, recv, op, true))
 }
 
 // ExscanInit initializes a persistent Exscan (MPI_Exscan_init).
 func ExscanInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduction(x, coll.Exscan, send, recv, op, true))
 }
 
 // ReduceScatterBlockInit initializes a persistent ReduceScatterBlock (MPI_Reduce_scatter_block_init).
 func ReduceScatterBlockInit[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatterBlock, send, recv, nil, op))
 }
 
 // ReduceScatterInit initializes a persistent ReduceScatter (MPI_Reduce_scatter_init).
 func ReduceScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, reduceScatter(x, c, coll.ReduceScatter, send, recv, counts, op))
 }
 
 // GatherInit initializes a persistent Gather (MPI_Gather_init).
 func GatherInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, gather(x, c, send, recv, root))
 }
 
 // GathervInit initializes a persistent Gatherv (MPI_Gatherv_init).
 func GathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, gatherv(x, c, send, recv, counts, displs, root))
 }
 
 // ScatterInit initializes a persistent Scatter (MPI_Scatter_init).
 func ScatterInit[T any](ctx context.Context, c *Comm, send, recv []T, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, scatter(x, c, send, recv, root))
 }
 
 // ScattervInit initializes a persistent Scatterv (MPI_Scatterv_init).
 func ScattervInit[T any](ctx context.Context, c *Comm, send []T, counts, displs []int, recv []T, root int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, scatterv(x, c, send, counts, displs, recv, root))
 }
 
 // AllgatherInit initializes a persistent Allgather (MPI_Allgather_init).
 func AllgatherInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, allgather(x, c, send, recv))
 }
 
 // AllgathervInit initializes a persistent Allgatherv (MPI_Allgatherv_init).
 func AllgathervInit[T any](ctx context.Context, c *Comm, send, recv []T, counts, displs []int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, allgatherv(x, c, send, recv, counts, displs))
 }
 
 // AlltoallInit initializes a persistent Alltoall (MPI_Alltoall_init).
 func AlltoallInit[T any](ctx context.Context, c *Comm, send, recv []T) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, alltoall(x, c, send, recv))
 }
 
 // AlltoallvInit initializes a persistent Alltoallv (MPI_Alltoallv_init).
 func AlltoallvInit[T any](ctx context.Context, c *Comm, send []T, sendCounts, sendDispls []int, recv []T, recvCounts, recvDispls []int) (*Persistent, error) {
-	x := new(call)
+	x := new(run.Call)
 	return c.persistent(ctx, x, alltoallv(x, c, send, sendCounts, sendDispls, recv, recvCounts, recvDispls))
 }
 
 // persistent returns a persistent operation for a call, unless its arguments are invalid.
-func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persistent, error) {
+func (c *Comm) persistent(ctx context.Context, x *run.Call, wrong error) (*Persistent, error) {
 	if wrong != nil {
 		return nil, wrong
 	}
@@ -121,14 +121,14 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 		return nil, err
 	}
 	p := &Persistent{free: func() error { return c.freeContext(d) }}
-	kept := d.local.newKept()
-	x.send, x.recv = x.send.clone(), x.recv.clone()
-	x.packing.keep()
-	if x.choice == nil { // Operations among neighbors have no instance.
-		err = d.collective.do(ctx, x.op.String()+"_init", 0, func() error {
-			err := d.collective.openEarly(ctx)
+	kept := d.local.NewKept()
+	x.Send, x.Recv = x.Send.Clone(), x.Recv.Clone()
+	keepLayouts(x)
+	if x.Choice == nil { // Operations among neighbors have no instance.
+		err = d.collective.Do(ctx, x.Op.String()+"_init", 0, func() error {
+			err := d.collective.OpenEarly(ctx)
 			if err == nil {
-				p.early = d.collective.newEarly(kept, x)
+				p.early = d.collective.NewEarly(kept, x)
 			}
 			return err
 		})
@@ -137,9 +137,9 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 		_ = c.freeContext(d)
 		return nil, cmp.Or(c.terminalError(), err)
 	}
-	p.start = func() (Request, error) { return d.collective.startIn(kept, x) }
+	p.start = func() (Request, error) { return d.startIn(kept, x) }
 	if p.early != nil {
-		d.collective.early = p.promote
+		d.collective.SetPromote(p.promote)
 	}
 	return p, nil
 }
@@ -147,16 +147,16 @@ func (c *Comm) persistent(ctx context.Context, x *call, wrong error) (*Persisten
 // persistentContext creates the communicator of a persistent operation. Its id is derived like that of a duplicate, so that
 // operations match by the order of their initializations. All members have called it before a message goes to the
 // communicator, since a member that never does is waited for where Revoke of c ends the wait.
-func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
+func (c *Comm) persistentContext(ctx context.Context, x *run.Call) (*Comm, error) {
 	var d *Comm
-	err := c.collective.do(ctx, x.op.String()+"_init", 0, func() (err error) {
-		if err := c.collective.compareInit(ctx, x); err != nil {
+	err := c.collective.Do(ctx, x.Op.String()+"_init", 0, func() (err error) {
+		if err := c.collective.CompareInit(ctx, x); err != nil {
 			return err
 		}
-		if err := c.collective.inline(ctx, &call{op: coll.Barrier}); err != nil {
+		if err := c.collective.Inline(ctx, &run.Call{Op: coll.Barrier}); err != nil {
 			return err
 		}
-		d, err = c.dup(ctx, c.collective.lastIdup())
+		d, err = c.dup(ctx, c.takeLastDup())
 		return err
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	}
 	name := c.Name()
 	d.mu.Lock()
-	d.name, d.usedBy = name, fmt.Sprintf("persistent %v of communicator %s", x.op, c.label())
+	d.name, d.usedBy = name, fmt.Sprintf("persistent %v of communicator %s", x.Op, c.label())
 	d.mu.Unlock()
 	e := c.session.process
 	e.mu.Lock()
@@ -184,17 +184,6 @@ func (c *Comm) persistentContext(ctx context.Context, x *call) (*Comm, error) {
 	return d, nil
 }
 
-// openEarly opens the instances of a communicator before its first operation, since nonblocking ones open none. Called inside do.
-func (k *collective) openEarly(ctx context.Context) error {
-	if err := k.prepare(); err != nil {
-		return err
-	}
-	if k.hasUnopened && !k.comparesCalls {
-		return k.open(ctx)
-	}
-	return nil
-}
-
 // freeContext closes the communicator of a persistent operation. An operation in progress completes.
 func (c *Comm) freeContext(d *Comm) error {
 	c.mu.Lock()
@@ -206,21 +195,3 @@ func (c *Comm) freeContext(d *Comm) error {
 	}
 	return d.Close()
 }
-
-// newKept returns the operation that a persistent one reuses.
-func (r *rankState) newKept() *operation {
-	o := &operation{isKept: true}
-	o.Init(r.progress, o)
-	return o
-}
-
-// takeKept returns o for its next use, or nil if it is in use, or nil itself.
-func (o *operation) takeKept() *operation {
-	if o == nil || !o.inUse.CompareAndSwap(false, true) {
-		return nil
-	}
-	return o
-}
-
-// clone returns a copy of blocks.
-func (b blocks) clone() blocks { return blocks{slices.Clone(b.counts), slices.Clone(b.displs)} }

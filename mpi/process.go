@@ -15,6 +15,7 @@ import (
 	"github.com/ferrympi/ferry/assembly/pairtable"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/stderr"
 	"github.com/ferrympi/ferry/internal/text"
@@ -27,7 +28,7 @@ type process struct {
 	client          bootstrap.Client // WithBootstrap's, or nil
 	rankState                        // Of the process.
 	identity        bootstrap.Identity
-	pieces          largePieces
+	pieces          run.Pieces
 	transportMemory transportMemory
 	// collectiveHooks are the program's, if they see collectives, or nil.
 	collectiveHooks CollectiveHooks
@@ -61,7 +62,7 @@ type registry struct {
 	hadTeams    bool
 	// Of closed thread communicators.
 	ended       receivedStats
-	shapes      map[shapeKey]*shapeData
+	shapes      map[shapeKey]*run.Shape
 	earlyNotes  earlyNotes
 	absence     absence
 	spareID     cid.Extended // See drawSpare.
@@ -155,7 +156,7 @@ func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 // use completes a process with its assembly.
 func (e *process) use(a *assembly.Assembly) {
 	e.Assembly = a
-	e.rankState.init(a.Env().Engine)
+	e.rankState.init(a.Env().Engine, &e.pieces)
 	e.isOpened.Store(true)
 }
 
@@ -201,7 +202,7 @@ func (e *process) end(linger time.Duration) error {
 	if e.ExplainsItself() {
 		printPairs(e.Explain())
 	}
-	e.pendingSteps.removeFromEngine()
+	e.RemoveFromEngine()
 	return errors.Join(err, e.Close())
 }
 

@@ -156,11 +156,11 @@ func (c *Comm) terminate(state uint32, err error) {
 		d.terminate(state, err)
 	}
 	k := &c.collective
-	_ = k.fail(err)
+	_ = k.Fail(err)
 	c.pml.Abort(pml.PointToPoint, err)
 	c.partitions.fail(c, err)
-	k.abort(err)
-	k.leaveUnassigned(err)
+	k.Abort(err)
+	k.LeaveUnassigned(err)
 }
 
 // isClosed reports whether Close was called.

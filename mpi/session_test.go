@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/local"
 	"github.com/ferrympi/ferry/bootstrap/local/localtest"
@@ -20,7 +22,6 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 	"github.com/ferrympi/ferry/pml"
-	"go.uber.org/goleak"
 )
 
 // noLeak checks, after all that is cleaned up later than here, that no goroutine

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -84,7 +85,7 @@ const colorFailed = -1
 // holds the ranks that must come together, in their order.
 func (c *Comm) split(ctx context.Context, op string, color, key int, want []int) (*Comm, error) {
 	var d *Comm
-	err := c.collective.do(ctx, op, 0, func() (err error) {
+	err := c.collective.Do(ctx, op, 0, func() (err error) {
 		d, err = c.divide(ctx, choice{color: int64(color), key: int64(key)}, want)
 		return err
 	})
@@ -112,7 +113,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 		return nil, full
 	}
 	colors := distinct(all)
-	ids, err := c.derive(ctx, c.collective.lastIdup(), len(colors))
+	ids, err := c.derive(ctx, c.takeLastDup(), len(colors))
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +173,9 @@ func distinct(all []choice) []int64 {
 // exchange gathers every member's choice in all members.
 func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 	all := make([]choice, c.size)
-	x := call{op: coll.Allgather, in: mem.Bytes([]choice{mine}), out: mem.Bytes(all)}
-	x.setBlockSize(len(x.in))
-	if err := c.collective.inline(ctx, &x); err != nil {
+	x := run.Call{Op: coll.Allgather, In: mem.Bytes([]choice{mine}), Out: mem.Bytes(all)}
+	x.SetBlockSize(len(x.In))
+	if err := c.collective.Inline(ctx, &x); err != nil {
 		return nil, err
 	}
 	for r, x := range all {

@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -90,7 +91,7 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 	var m assembly.PML
 	var spec pml.CommSpec
 	var refused error // After the exchange. c works on.
-	err = c.collective.do(ctx, "with stream", 0, func() (err error) {
+	err = c.collective.Do(ctx, "with stream", 0, func() (err error) {
 		m, spec, refused, err = c.wireUpStreams(background(ctx), s)
 		return err
 	})
@@ -138,7 +139,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	if err != nil {
 		return m, spec, nil, err
 	}
-	ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
+	ids, err := c.derive(ctx, c.takeLastDup(), 1)
 	if err != nil {
 		return m, spec, nil, err
 	}
@@ -176,14 +177,14 @@ func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
 		return nil, err
 	}
 	most := int(slices.Max(lengths))
-	x := call{op: coll.Allgather, in: append(slices.Clone(mine), make([]byte, most-len(mine))...), out: make([]byte, most*c.size)}
-	x.setBlockSize(len(x.in))
-	if err := c.collective.inline(ctx, &x); err != nil {
+	x := run.Call{Op: coll.Allgather, In: append(slices.Clone(mine), make([]byte, most-len(mine))...), Out: make([]byte, most*c.size)}
+	x.SetBlockSize(len(x.In))
+	if err := c.collective.Inline(ctx, &x); err != nil {
 		return nil, err
 	}
 	all := make([][]byte, c.size)
 	for rank := range all {
-		all[rank] = x.out[rank*most:][:lengths[rank]]
+		all[rank] = x.Out[rank*most:][:lengths[rank]]
 	}
 	return all, nil
 }

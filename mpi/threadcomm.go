@@ -10,6 +10,7 @@ import (
 	"github.com/ferrympi/ferry/assembly"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
@@ -63,7 +64,7 @@ func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, e
 	}
 	t := &ThreadComm{parent: c.group, session: s, module: c.module, values: c.values}
 	var refused error // By all members alike.
-	err := c.collective.do(ctx, "thread communicator", 0, func() (err error) {
+	err := c.collective.Do(ctx, "thread communicator", 0, func() (err error) {
 		refused, err = t.agree(ctx, c, goroutines)
 		return err
 	})
@@ -96,12 +97,12 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 			return refused, err
 		}
 	}
-	ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
+	ids, err := c.derive(ctx, c.takeLastDup(), 1)
 	if err != nil {
 		return nil, err
 	}
 	t.id, t.ids = ids[0], cid.NewDeriver(ids[0])
-	ctx, stop := c.collective.contextUntilBroken(ctx)
+	ctx, stop := c.collective.ContextUntilBroken(ctx)
 	defer stop()
 	return nil, t.refill(ctx)
 }
@@ -109,9 +110,9 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 // gatherNumbers returns every member's number. Called inside do.
 func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	all := make([]int64, c.size)
-	x := call{op: coll.Allgather, in: mem.Bytes([]int64{mine}), out: mem.Bytes(all)}
-	x.setBlockSize(len(x.in))
-	return all, c.collective.inline(ctx, &x)
+	x := run.Call{Op: coll.Allgather, In: mem.Bytes([]int64{mine}), Out: mem.Bytes(all)}
+	x.SetBlockSize(len(x.In))
+	return all, c.collective.Inline(ctx, &x)
 }
 
 // fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Called inside do.
@@ -166,7 +167,7 @@ func (t *ThreadComm) open(c *Comm) {
 	t.team = e.NewTeam(t.module, n)
 	t.locals = make([]rankState, n)
 	for endpoint := range t.locals {
-		t.locals[endpoint].init(t.team.Engine(endpoint))
+		t.locals[endpoint].init(t.team.Engine(endpoint), &t.session.process.pieces)
 	}
 	e.mu.Lock()
 	e.endpoints = max(e.endpoints, n)
@@ -360,7 +361,7 @@ func (t *ThreadComm) Close() error {
 	e.ended.add(counts)
 	e.mu.Unlock()
 	for i := range t.locals {
-		t.locals[i].pendingSteps.removeFromEngine()
+		t.locals[i].RemoveFromEngine()
 	}
 	t.team.Close()
 	t.session.drop(&t.session.comms)

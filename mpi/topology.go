@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/coll/run"
 )
 
 // topology is a grid or a graph of the members of a communicator (MPI-4.1 chapter 8). It is immutable, and
@@ -33,7 +34,7 @@ func newTopology(t *topology, n coll.Neighborhood) *topology {
 
 // choose sets the algorithm of an operation among neighbors, and returns the neighbors. It returns ErrTopology for a
 // communicator without a topology.
-func (x *call) choose(c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
+func chooseNeighbors(x *run.Call, c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
 	if c.isClosed() {
 		return nil, c.errClosed()
 	}
@@ -41,15 +42,15 @@ func (x *call) choose(c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
 	if t == nil {
 		return nil, fmt.Errorf("%w: the communicator has none; NewCart, NewGraph and NewAdjacentGraph make one that has", ErrTopology)
 	}
-	x.op, x.choice = op, &t.choices[op-coll.NeighborAllgather]
+	x.Op, x.Choice = op, &t.choices[op-coll.NeighborAllgather]
 	return &t.neighborhood, nil
 }
 
 // derived creates a communicator with c's members, as Dup does, without attributes and topology.
 func (c *Comm) derived(ctx context.Context, op string) (*Comm, error) {
 	var id cid.Extended
-	err := c.collective.do(ctx, op, 0, func() error {
-		ids, err := c.derive(ctx, c.collective.lastIdup(), 1)
+	err := c.collective.Do(ctx, op, 0, func() error {
+		ids, err := c.derive(ctx, c.takeLastDup(), 1)
 		if err == nil {
 			id = ids[0]
 		}

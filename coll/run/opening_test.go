@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"context"
@@ -16,11 +16,12 @@ import (
 
 // openingOn returns the two groups of a rank that merge verdicts.
 func openingOn(p coll.Placement, rank int) (near, top leaders.Group) {
-	k := collective{c: &Comm{rank: rank}, collectiveResources: &collectiveResources{nodes: p}}
+	k := State{env: Env{Rank: rank}, resources: &resources{nodes: p}}
 	return k.near(), first(p, rank)
 }
 
-// TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers merges random verdicts on random placements of ranks.
+// TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers merges random verdicts on random placements
+// of ranks.
 func TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfN(rapid.IntRange(0, 4), 1, 12).Draw(t, "nodes")

@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"context"
@@ -16,15 +16,16 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// pendingStep is a step of an instance that could not complete at once. It belongs to an inline schedule or to an operation.
+// pendingStep is a step of an instance that could not complete at once. It belongs to an inline
+// schedule or to an operation.
 type pendingStep struct {
 	progress.Completion
-	collective *collective
+	collective *State
 	instance   coll.Instance
 	call       *coll.Call
 	step       *coll.Step
 	err        error
-	operation  *operation
+	operation  *Operation
 	// Index of the step in operation.
 	index int
 }
@@ -41,11 +42,12 @@ func (t *pendingStep) Poll() int {
 			return 0
 		}
 	}
-	t.collective.comm().local.pendingSteps.complete(t, err)
+	t.collective.env.Local.steps.complete(t, err)
 	return 1
 }
 
-// lostMemberError returns an error if the step waits for a member that has left or failed. All posts of that member were visible when the step was polled.
+// lostMemberError returns an error if the step waits for a member that has left or failed. All
+// posts of that member were visible when the step was polled.
 func (t *pendingStep) lostMemberError() error {
 	if len(t.collective.lostRanks) == 0 {
 		return nil
@@ -66,8 +68,8 @@ func (t *pendingStep) lostMemberError() error {
 	return &framework.TransportError{Component: "coll", Peer: fmt.Sprintf("rank %d", rank), Op: "receive", Err: why}
 }
 
-// loseMember ends the steps that wait for a member that has left or failed, now and later.
-func (k *collective) loseMember(rank int, why error) {
+// LoseMember ends the steps that wait for a member that has left or failed, now and later.
+func (k *State) LoseMember(rank int, why error) {
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
@@ -80,7 +82,7 @@ func (k *collective) loseMember(rank int, why error) {
 
 // pending describes the step for reports. The lock is held.
 func (t *pendingStep) pending() pml.Pending {
-	p := pml.Pending{Peer: AnySource, Tag: int(t.call.Sequence % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
+	p := pml.Pending{Peer: pml.AnySource, Tag: int(t.call.Sequence % (coll.MaxTag + 1)), Plane: pml.Collective, State: "in shared memory", Wait: pml.AwaitedInCall}
 	if a, ok := framework.As[coll.BlockReporter](t.instance); ok {
 		p.Peer = a.AwaitedRank(t.step)
 	}
@@ -119,8 +121,9 @@ func (s *pendingSteps) removeFromEngine() {
 	}
 }
 
-// Poll implements progress.Source. A completed step may remove others from the list, and steps after them are polled the next time. An engine of a rank
-// may not poll again until a bell is rung, so that its steps are polled until none completes.
+// Poll implements progress.Source. A completed step may remove others from the list, and steps
+// after them are polled the next time. An engine of a rank may not poll again until a bell is rung,
+// so that its steps are polled until none completes.
 func (s *pendingSteps) Poll() (n int) {
 	if s.isPolling { // A caller polls until no step completes.
 		return 0
@@ -171,7 +174,7 @@ func (s *pendingSteps) complete(t *pendingStep, err error) {
 	s.engine.Complete(&t.Completion)
 }
 
-func (s *pendingSteps) abort(k *collective, err error) {
+func (s *pendingSteps) abort(k *State, err error) {
 	for _, t := range slices.Clone(s.list) {
 		if t.collective == k && slices.Contains(s.list, t) {
 			s.complete(t, err)
@@ -179,11 +182,11 @@ func (s *pendingSteps) abort(k *collective, err error) {
 	}
 }
 
-// Own implements coll.Peers. Without a nonblocking operation in progress, this call is the only user of the instance, and takes the engine's lock only to
-// wait.
+// Own implements coll.Peers. Without a nonblocking operation in progress, this call is the only
+// user of the instance, and takes the engine's lock only to wait.
 func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
-	e := p.c.local.progress
-	alone := p.c.collective.started.n.Load() == 0
+	e := p.state.env.Local.engine
+	alone := p.state.started.n.Load() == 0
 	if !alone {
 		e.Lock()
 	}
@@ -204,7 +207,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		p.c.local.pollPendingSteps()
+		p.state.env.Local.PollSteps()
 		e.Release()
 	} else {
 		e.Flush()
@@ -215,7 +218,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 // Work implements coll.Peers.
 func (p *peers) Work(s *coll.Step) {
 	runWork(p.instance, s, &p.call)
-	p.c.local.progress.Flush()
+	p.state.env.Local.engine.Flush()
 }
 
 // runWork runs a step of kind Work.
@@ -244,7 +247,7 @@ const (
 
 // waitForStep waits until the instance has completed a step. The lock is held.
 func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Step) error {
-	k := &p.c.collective
+	k := p.state
 	if err := k.abortErr; err != nil {
 		return err
 	}
@@ -254,7 +257,7 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 			return err
 		}
 	}
-	all, t := &p.c.local.pendingSteps, &p.pendingStep
+	all, t := &p.state.env.Local.steps, &p.pendingStep
 	t.Reset()
 	t.collective, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
 	all.list = append(all.list, t)
@@ -268,14 +271,14 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 }
 
 // startOwnStep starts a step of an instance. Lock held.
-func (o *operation) startOwnStep(i int) {
+func (o *Operation) startOwnStep(i int) {
 	s := &o.schedule.Steps[i]
 	o.call.IsWaiterAsleep = false
 	isDone, err := o.instance.PollStep(s, &o.call)
 	if !isDone && err == nil {
 		if err = o.k.abortErr; err == nil {
 			o.busy++
-			all := &o.k.comm().local.pendingSteps
+			all := &o.k.env.Local.steps
 			t := &pendingStep{collective: o.k, instance: o.instance, call: &o.call, step: s, operation: o, index: i}
 			all.list = append(all.list, t)
 			if e := all.engine; e.IsRank() {

@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"bytes"
@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/coll/leaders"
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // openInstance is a component's instance for a communicator.
@@ -21,9 +18,10 @@ type openInstance struct {
 	coll.Instance
 }
 
-// open opens the instances that components require, in all members at once, and includes their algorithms from now on. A component that fails in one
-// member is omitted in all. The error is that of the exchange. Called inside do.
-func (k *collective) open(ctx context.Context) error {
+// open opens the instances that components require, in all members at once, and includes their
+// algorithms from now on. A component that fails in one member is omitted in all. The error is that
+// of the exchange. Called inside Do.
+func (k *State) open(ctx context.Context) error {
 	k.hasUnopened = false
 	var usable []coll.ComponentOffer
 	for _, o := range k.offers {
@@ -40,18 +38,17 @@ func (k *collective) open(ctx context.Context) error {
 		usable = append(usable, o)
 	}
 	if len(k.instances) > 0 {
-		k.comm().local.pendingSteps.addToEngine()
+		k.env.Local.steps.addToEngine()
 		k.table = coll.NewTable(usable, k.force)
-		k.comm().session.process.RecordCollectives(k.comm().size, k.table, true)
+		k.env.Host.RecordAlgorithms(k.table, true)
 	}
 	return nil
 }
 
 // openOne opens one instance. It returns nil if the members omit the component.
-func (k *collective) openOne(ctx context.Context, o coll.ComponentOffer) (coll.Instance, error) {
-	c := k.comm()
+func (k *State) openOne(ctx context.Context, o coll.ComponentOffer) (coll.Instance, error) {
 	agree := k.agreeProcesses
-	if c.threadRank != nil {
+	if k.env.IsThreadRank {
 		agree = k.agreeRanks
 	}
 	x, failed, err := agree(ctx, o)
@@ -65,22 +62,18 @@ func (k *collective) openOne(ctx context.Context, o coll.ComponentOffer) (coll.I
 	if failed == nil {
 		failed = err
 	}
-	c.session.process.RecordOmission(o.Component, failed)
-	c.session.process.Env().Logger.Info("a coll component is not used on a communicator", "component", o.Component, "id", c.spec.ID, "err", failed)
+	k.env.Host.RecordOmission(o.Component, failed)
 	return nil, err
 }
 
-// agreeProcesses opens this member's instance, and connects it with those of the members on the node. failed is the reason for which all members
-// do without, and nil in all or in none of them. err is the error of an exchange.
-func (k *collective) agreeProcesses(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
-	c := k.comm()
-	env := coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}}
-	if sharer, component := c.session.process.Sharer(); sharer != nil {
-		env.Node = &node{c, sharer, component}
-	}
+// agreeProcesses opens this member's instance, and connects it with those of the members on the
+// node. failed is the reason for which all members do without, and nil in all or in none of them.
+// err is the error of an exchange.
+func (k *State) agreeProcesses(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
+	env := coll.Env{Member: coll.Member{Rank: k.env.Rank, Size: k.env.Size}, Node: k.env.Host.Node()}
 	own := usable(o)
 	if x, failed = o.OpenInstance(env); failed != nil {
-		own.fail(cannotOpen, c.rank)
+		own.fail(cannotOpen, k.env.Rank)
 	}
 	near := k.near()
 	records := make([]byte, near.Size*openRecord)
@@ -92,15 +85,15 @@ func (k *collective) agreeProcesses(ctx context.Context, o coll.ComponentOffer) 
 	}
 	if failed == nil {
 		failed = join(x, near, records, o.Component)
-		own.failJoin(c.rank, failed)
+		own.failJoin(k.env.Rank, failed)
 	}
-	exchangeAllVerdicts(&verdicts, near, first(k.nodes, c.rank))
+	exchangeAllVerdicts(&verdicts, near, first(k.nodes, k.env.Rank))
 	all, err := k.mergeVerdict(ctx, &verdicts, own)
 	return x, all.outcome(o.Component, failed), err
 }
 
-// openRecord is the size of a member's record in bytes. The record has the length of the card plus one, or 0 if the member has failed, the card, and
-// the checksum of the offer.
+// openRecord is the size of a member's record in bytes. The record has the length of the card plus
+// one, or 0 if the member has failed, the card, and the checksum of the offer.
 const openRecord = 1 + coll.CardSize + termsSize
 
 // termsSize is the size of coll.Offer.Checksum, which follows the card.
@@ -128,8 +121,8 @@ func (e *recordError) Error() string {
 	return fmt.Sprintf("rank %d could not open its part", e.rank)
 }
 
-// decodeRecord returns the card in a rank's record. Its terms must be those of this member's own record:
-// members that would choose at different sizes would wait for each other.
+// decodeRecord returns the card in a rank's record. Its terms must be those of this member's own
+// record: members that would choose at different sizes would wait for each other.
 func decodeRecord(record, own []byte, rank int, component string) (card []byte, err error) {
 	if !bytes.Equal(record[openRecord-termsSize:], own[openRecord-termsSize:]) {
 		return nil, &recordError{rank, differentTerms, component}
@@ -155,7 +148,7 @@ func join(x coll.Instance, near leaders.Group, records []byte, component string)
 }
 
 // instance returns that of a component, or nil.
-func (k *collective) instance(component string) coll.Instance {
+func (k *State) instance(component string) coll.Instance {
 	for _, x := range k.instances {
 		if x.component == component {
 			return x.Instance
@@ -164,20 +157,22 @@ func (k *collective) instance(component string) coll.Instance {
 	return nil
 }
 
-// closeRetryPeriod is the time between two attempts to close instances while a goroutine is in a collective.
+// closeRetryPeriod is the time between two attempts to close instances while a goroutine is in a
+// collective.
 const closeRetryPeriod = 10 * time.Millisecond
 
-// closeInstances closes the instances of a closed communicator when none of its collectives is active. Each event after which this may
-// be the case calls it. If a goroutine is in a collective, whose end may not observe that the communicator is closed, a goroutine of the
-// session retries.
-func (k *collective) closeInstances() {
+// CloseInstances closes the instances of a closed communicator when none of its collectives is
+// active. Each event after which this may be the case calls it. If a goroutine is in a collective,
+// whose end may not observe that the communicator is closed, a goroutine of the session retries.
+func (k *State) CloseInstances() {
 	if !k.tryCloseInstances() {
-		k.comm().session.asyncs.spawn(k.retryCloseInstances)
+		k.env.Host.Spawn(k.retryCloseInstances)
 	}
 }
 
-// retryCloseInstances closes the instances after the active collective. The last attempt is at the end of ctx.
-func (k *collective) retryCloseInstances(ctx context.Context) {
+// retryCloseInstances closes the instances after the active collective. The last attempt is at the
+// end of ctx.
+func (k *State) retryCloseInstances(ctx context.Context) {
 	retry := time.NewTicker(closeRetryPeriod)
 	defer retry.Stop()
 	for !k.tryCloseInstances() {
@@ -191,65 +186,29 @@ func (k *collective) retryCloseInstances(ctx context.Context) {
 }
 
 // tryCloseInstances returns false if a goroutine is in a collective.
-func (k *collective) tryCloseInstances() bool {
-	if !k.used.Load() || !k.comm().isClosed() || k.started.n.Load() > 0 {
+func (k *State) tryCloseInstances() bool {
+	if !k.used.Load() || !k.env.Host.IsClosed() || k.started.n.Load() > 0 {
 		return true
 	}
-	if !k.acquire() {
+	if !k.Acquire() {
 		return false
 	}
 	for _, x := range k.instances {
 		x.Close()
 	}
 	k.instances = nil
-	k.release()
+	k.Release()
 	return true
 }
 
-// abort ends all waits in collectives of the communicator, now and later.
-func (k *collective) abort(err error) {
-	c := k.comm()
-	c.pml.Abort(pml.Collective, err)
+// Abort ends all waits in operations of the communicator, now and later.
+func (k *State) Abort(err error) {
+	k.env.PML.Abort(pml.Collective, err)
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
 	if k.abortErr == nil {
 		k.abortErr = err
 	}
-	c.local.pendingSteps.abort(k, err)
-}
-
-// node implements coll.Node.
-type node struct {
-	c         *Comm
-	sharer    btl.Sharer
-	component string // Component of sharer.
-}
-
-func (n *node) peer(rank int) (framework.Peer, error) {
-	if rank < 0 || rank >= n.c.size {
-		return framework.Peer{}, n.c.errRank(rank)
-	}
-	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Incarnation, n.component)
-}
-
-// NewArea implements coll.Node.
-func (n *node) NewArea(size int) (*btl.Area, error) { return n.sharer.NewArea(size) }
-
-// OpenArea implements coll.Node.
-func (n *node) OpenArea(rank int, number uint32, size int) (*btl.Area, error) {
-	peer, err := n.peer(rank)
-	if err != nil {
-		return nil, err
-	}
-	return n.sharer.OpenArea(peer, number, size)
-}
-
-// Bell implements coll.Node.
-func (n *node) Bell(rank int) (progress.RemoteBell, func(), error) {
-	peer, err := n.peer(rank)
-	if err != nil {
-		return progress.RemoteBell{}, nil, err
-	}
-	return n.sharer.BellOf(peer)
+	k.env.Local.steps.abort(k, err)
 }

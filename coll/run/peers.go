@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"context"
@@ -11,9 +11,10 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such schedule at a time, so that peers needs no lock.
+// peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such
+// schedule at a time, so that peers needs no lock.
 type peers struct {
-	c        *Comm
+	state    *State
 	tag      int           // Of the operation's messages.
 	instance coll.Instance // Of the algorithm, if any.
 	call     coll.Call     // The operation.
@@ -31,11 +32,11 @@ func (p *peers) begin(tag int) { p.tag, p.open, p.first = tag, p.open[:0], 0 }
 
 // Send implements coll.Peers.
 func (p *peers) Send(buf []byte, to int) (isDone bool, err error) {
-	c := p.c
-	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
-	e := c.local.progress
+	env := &p.state.env
+	b := env.buffer(buf)
+	e := env.Local.engine
 	e.Lock()
-	r, err := c.pml.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
+	r, err := env.PML.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
 	if err == nil {
 		if isDone = r.TakeDone(r.Generation(), nil); !isDone {
 			p.open = append(p.open, r)
@@ -55,12 +56,12 @@ func (p *peers) Completed(r *pml.Request) {
 	if err == nil || r.Status.Canceled {
 		return
 	}
-	p.c.session.asyncs.spawn(func(context.Context) { p.c.collective.abort(err) })
+	p.state.env.Host.Spawn(func(context.Context) { p.state.Abort(err) })
 }
 
 // StartRecv implements coll.Peers.
 func (p *peers) StartRecv(buf []byte, from int) error {
-	r, err := p.c.pml.Irecv(pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	r, err := p.state.env.PML.Irecv(pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
 	if err == nil {
 		p.open = append(p.open, r)
 	}
@@ -69,7 +70,7 @@ func (p *peers) StartRecv(buf []byte, from int) error {
 
 // Recv implements coll.Peers.
 func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
-	st, err := p.c.pml.Recv(ctx, pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	st, err := p.state.env.PML.Recv(ctx, pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
 	return st.Bytes, err
 }
 
@@ -85,8 +86,8 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 	return st.Bytes, err
 }
 
-// Drop implements coll.Peers. A send that cannot be withdrawn continues, and its contents do not matter any more. The instance is that of the last
-// call with an instance.
+// Drop implements coll.Peers. A send that cannot be withdrawn continues, and its contents do not
+// matter any more. The instance is that of the last call with an instance.
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -99,15 +100,17 @@ func (p *peers) Drop() {
 	withdrawBuffers(p.instance, &p.call)
 }
 
-// Limits of the working memory that a communicator keeps. No operation uses more pieces at a time. The communicators of an engine share larger pieces.
+// Limits of the working memory that a communicator keeps. No operation uses more pieces at a time.
+// The communicators of an engine share larger pieces.
 const (
 	scratchPieces = 2
 	scratchLimit  = 64 << 10
 )
 
-// largePieces are free pieces of working memory above scratchLimit, by size class. The garbage collector frees unused ones. Allocating 64 KiB for
-// each operation would take longer than the operation, 20 us for clearing against 7 us.
-type largePieces [largeLimit + 1]sync.Pool
+// Pieces are free pieces of working memory above scratchLimit, by size class. The garbage collector
+// frees unused ones. Allocating 64 KiB for each operation would take longer than the operation, 20
+// us for clearing against 7 us.
+type Pieces [largeLimit + 1]sync.Pool
 
 // largeLimit is the size of the largest that is kept, as a power of two: 16 MiB.
 const largeLimit = 24
@@ -115,8 +118,8 @@ const largeLimit = 24
 // sizeClass is the power of two that has n bytes.
 func sizeClass(n int) int { return bits.Len(uint(n - 1)) }
 
-// take returns n bytes, aligned for every element type, with undefined contents.
-func (l *largePieces) take(n int) []byte {
+// Take returns n bytes, aligned for every element type, with undefined contents.
+func (l *Pieces) Take(n int) []byte {
 	class := sizeClass(n)
 	if class <= largeLimit {
 		if b, ok := l[class].Get().(*[]byte); ok {
@@ -126,22 +129,23 @@ func (l *largePieces) take(n int) []byte {
 	return make([]byte, n, 1<<class)
 }
 
-// give takes a piece back.
-func (l *largePieces) give(b []byte) {
+// Give takes a piece back.
+func (l *Pieces) Give(b []byte) {
 	if class := sizeClass(cap(b)); class <= largeLimit && cap(b) == 1<<class {
 		l[class].Put(&b)
 	}
 }
 
-// Scratch implements coll.Peers. It returns n bytes of working memory, aligned for every element type, with undefined contents. It prefers the
-// smallest kept piece that is large enough.
+// Scratch implements coll.Peers. It returns n bytes of working memory, aligned for every element
+// type, with undefined contents. It prefers the smallest kept piece that is large enough.
 func (p *peers) Scratch(n int) []byte {
 	if n > scratchLimit {
-		return p.c.session.process.pieces.take(n)
+		return p.state.env.Local.pieces.Take(n)
 	}
 	i := p.firstOf(n)
 	if i == len(p.scratch) {
-		// A power of two of at least 64 bytes. Pieces can be reused for other sizes, and Go aligns such sizes to 8 bytes.
+		// A power of two of at least 64 bytes. Pieces can be reused for other sizes, and Go aligns
+		// such sizes to 8 bytes.
 		return make([]byte, n, max(64, 1<<sizeClass(n)))
 	}
 	b := p.scratch[i]
@@ -152,7 +156,7 @@ func (p *peers) Scratch(n int) []byte {
 // Release keeps b, in place of the smallest piece if there are enough.
 func (p *peers) Release(b []byte) {
 	if cap(b) > scratchLimit {
-		p.c.session.process.pieces.give(b)
+		p.state.env.Local.pieces.Give(b)
 		return
 	}
 	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)

@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"context"
@@ -10,19 +10,23 @@ import (
 	"github.com/ferrympi/ferry/coll/leaders"
 )
 
-// An instance opens in two steps. Its cards go to the members on a node, which join each other's parts. Then the verdicts of all members
-// are merged on each node, among the first members of the nodes, and from these to their nodes. Messages of both steps have the pairs of a
-// dissemination barrier, or some of them, because each pair has memory.
+// An instance opens in two steps. Its cards go to the members on a node, which join each other's
+// parts. Then the verdicts of all members are merged on each node, among the first members of the
+// nodes, and from these to their nodes. Messages of both steps have the pairs of a dissemination
+// barrier, or some of them, because each pair has memory.
 
-// verdict is the verdict of some members about an instance. Merging is commutative, associative and idempotent.
+// verdict is the verdict of some members about an instance. Merging is commutative, associative and
+// idempotent.
 type verdict struct {
-	// 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank counts.
+	// 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank
+	// counts.
 	failure uint64
 	// The lowest terms, and the highest.
 	lowest, above uint32
 }
 
-// failureKind is the kind of a failure. If there are several, the highest is reported, because others may follow from it.
+// failureKind is the kind of a failure. If there are several, the highest is reported, because
+// others may follow from it.
 type failureKind uint32
 
 const (
@@ -45,7 +49,8 @@ func (v *verdict) fail(kind failureKind, rank int) {
 	v.failure = max(v.failure, uint64(kind)<<32|uint64(^uint32(rank)))
 }
 
-// failJoin adds the failure of this member to join. That of another member to open its part is in its name.
+// failJoin adds the failure of this member to join. That of another member to open its part is in
+// its name.
 func (v *verdict) failJoin(rank int, err error) {
 	of, isRecord := errors.AsType[*recordError](err)
 	switch {
@@ -99,7 +104,8 @@ func (v verdict) err(component string) error {
 	return nil
 }
 
-// outcome returns the reason for which all members do without the instance, or nil. A failure of this member has the details.
+// outcome returns the reason for which all members do without the instance, or nil. A failure of
+// this member has the details.
 func (v verdict) outcome(component string, own error) error {
 	why := v.err(component)
 	if _, isRecord := errors.AsType[*recordError](own); own != nil && !isRecord {
@@ -112,13 +118,14 @@ func (v verdict) outcome(component string, own error) error {
 }
 
 // near returns the members on the node of this one.
-func (k *collective) near() leaders.Group {
-	rank := k.comm().rank
+func (k *State) near() leaders.Group {
+	rank := k.env.Rank
 	ranks := k.nodes.Ranks(k.nodes.Node(rank))
 	return leaders.Group{Size: len(ranks), Self: k.nodes.Index(rank), Rank: func(i int) int { return ranks[i] }}
 }
 
-// first returns the first members of the nodes of a placement, as the one on the node of a rank sees them.
+// first returns the first members of the nodes of a placement, as the one on the node of a rank
+// sees them.
 func first(p coll.Placement, rank int) leaders.Group {
 	return leaders.Group{Size: p.Count(), Self: p.Node(rank), Rank: p.First}
 }
@@ -126,8 +133,8 @@ func first(p coll.Placement, rank int) leaders.Group {
 // around returns the rank of the member that is distance further in a group.
 func around(g leaders.Group, distance int) int { return g.Rank((g.Self + distance + g.Size) % g.Size) }
 
-// exchangeCards gives the records of all members of a group to all of them. records has that of this member first, and then those of the
-// members before it, in descending order.
+// exchangeCards gives the records of all members of a group to all of them. records has that of
+// this member first, and then those of the members before it, in descending order.
 func exchangeCards(s *coll.Schedule, g leaders.Group) {
 	out := coll.Ref{Slot: coll.Out}
 	for have := 1; have < g.Size; have *= 2 {
@@ -136,7 +143,8 @@ func exchangeCards(s *coll.Schedule, g leaders.Group) {
 	}
 }
 
-// exchangeVerdicts merges the verdicts of a group. That of this member is at Out, and the result comes there.
+// exchangeVerdicts merges the verdicts of a group. That of this member is at Out, and the result
+// comes there.
 func exchangeVerdicts(s *coll.Schedule, g leaders.Group) {
 	out, other := coll.Ref{Slot: coll.Out}, s.NewTemp(verdictSize)
 	for have := 1; have < g.Size; have *= 2 {
@@ -158,15 +166,16 @@ func exchangeAllVerdicts(s *coll.Schedule, near, first leaders.Group) {
 	near.Bcast(s, 0, coll.Ref{Slot: coll.Out}, verdictSize)
 }
 
-// carry carries out a schedule of an opening. All members call it. s may have no steps in some of them.
-func (k *collective) carry(ctx context.Context, s *coll.Schedule, out []byte) error {
+// carry carries out a schedule of an opening. All members call it. s may have no steps in some of
+// them.
+func (k *State) carry(ctx context.Context, s *coll.Schedule, out []byte) error {
 	p := &k.peers
 	p.begin(k.nextTag())
 	return s.Inline(background(ctx), p, &coll.Buffers{Out: out, Temp: make([]byte, s.Temp)}, &mergeVerdicts)
 }
 
 // mergeVerdict merges the verdicts of some members by a schedule.
-func (k *collective) mergeVerdict(ctx context.Context, s *coll.Schedule, v verdict) (verdict, error) {
+func (k *State) mergeVerdict(ctx context.Context, s *coll.Schedule, v verdict) (verdict, error) {
 	b := v.encode()
 	if err := k.carry(ctx, s, b); err != nil {
 		return v, err

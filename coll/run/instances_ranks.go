@@ -1,4 +1,4 @@
-package mpi
+package run
 
 import (
 	"context"
@@ -12,28 +12,30 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Instances in communicators of goroutine ranks. The node of an instance is the process, so that cards need no messages. The ranks of a
-// process write their records into one table. The lowest rank of each process exchanges its verdict with the others.
+// Instances in communicators of goroutine ranks. The node of an instance is the process, so that
+// cards need no messages. The ranks of a process write their records into one table. The lowest
+// rank of each process exchanges its verdict with the others.
 
-// division is the placement of a communicator's ranks in processes, which are numbered in the order of their lowest ranks.
-type division struct {
+// A Division is the placement of a communicator's ranks in processes, which are numbered in the
+// order of their lowest ranks.
+type Division struct {
 	coll.Placement
-	own int // This process, or -1.
+	Own int // This process, or -1.
 
 	number map[framework.Incarnation]int
 }
 
-// of returns the ranks of a process.
-func (d *division) of(incarnation framework.Incarnation) []int {
+// Of returns the ranks of a process. The result is read-only.
+func (d *Division) Of(incarnation framework.Incarnation) []int {
 	if p, ok := d.number[incarnation]; ok {
 		return d.Ranks(p)
 	}
 	return nil
 }
 
-// divide returns the division of members.
-func divide(members pml.Members, self framework.Incarnation) *division {
-	d := &division{own: -1, number: map[framework.Incarnation]int{}}
+// Divide returns the division of members. self is this process.
+func Divide(members pml.Members, self framework.Incarnation) *Division {
+	d := &Division{Own: -1, number: map[framework.Incarnation]int{}}
 	d.Placement = coll.MakePlacement(func(yield func(framework.Incarnation) bool) {
 		for rank := range members.Len() {
 			incarnation := members.Member(rank).Incarnation
@@ -46,7 +48,7 @@ func divide(members pml.Members, self framework.Incarnation) *division {
 		}
 	})
 	if p, ok := d.number[self]; ok {
-		d.own = p
+		d.Own = p
 	}
 	return d
 }
@@ -60,7 +62,7 @@ type sharedOpening struct {
 	decode  sync.Once
 	cards   [][]byte // By index in ranks.
 	err     error    // Of a record.
-	// Ranks of this process that use it. Guarded by activation.mu.
+	// Ranks of this process that use it. Guarded by Openings.mu.
 	left int
 
 	verdicts sync.Mutex
@@ -81,26 +83,26 @@ type openingKey struct {
 }
 
 // agreeRanks is agreeProcesses for goroutine ranks.
-func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
-	c := k.comm()
-	a, d := c.threadRank.of, c.division()
-	key := openingKey{c.spec.ID, o.Component}
+func (k *State) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
+	ranks, rank := k.env.Host.LocalRanks(), k.env.Rank
+	d, openings := ranks.Division(), ranks.Openings()
+	key := openingKey{k.env.ID, o.Component}
 	own := usable(o)
-	open := a.enterOpening(key, c.spec.Members, d, own)
-	defer a.leaveOpening(key)
-	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: c.rank, Size: c.size}, Node: open.node.NodeOf(c.rank)}); failed != nil {
-		own.fail(cannotOpen, c.rank)
+	open := openings.enter(key, ranks, own)
+	defer openings.leave(key)
+	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: k.env.Size}, Node: open.node.NodeOf(rank)}); failed != nil {
+		own.fail(cannotOpen, rank)
 	}
-	encodeRecord(open.record(d.Index(c.rank)), o, x, failed)
+	encodeRecord(open.record(d.Index(rank)), o, x, failed)
 	if err := open.wait(ctx, k); err != nil {
 		return x, failed, err
 	}
 	if failed == nil {
-		open.decode.Do(func() { open.decodeCards(d.Index(c.rank), o.Component) })
+		open.decode.Do(func() { open.decodeCards(d.Index(rank), o.Component) })
 		if failed = open.err; failed == nil {
 			failed = x.Join(open.cards)
 		}
-		own.failJoin(c.rank, failed)
+		own.failJoin(rank, failed)
 	}
 	open.add(own)
 	if err := open.wait(ctx, k); err != nil {
@@ -114,10 +116,11 @@ func (k *collective) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x c
 	return x, open.verdict.outcome(o.Component, failed), nil
 }
 
-// agreeLeaders merges the verdicts of all processes. The lowest rank of each process exchanges messages.
-func (k *collective) agreeLeaders(ctx context.Context, d *division, open *sharedOpening) error {
+// agreeLeaders merges the verdicts of all processes. The lowest rank of each process exchanges
+// messages.
+func (k *State) agreeLeaders(ctx context.Context, d *Division, open *sharedOpening) error {
 	var s coll.Schedule
-	if k.comm().rank != open.ranks[0] {
+	if k.env.Rank != open.ranks[0] {
 		k.nextTag()
 		return open.wait(ctx, k)
 	}
@@ -142,7 +145,8 @@ func (s *sharedOpening) decodeCards(own int, component string) {
 	}
 }
 
-// rankBarrier is a barrier of the ranks of a process without messages, because a message between two ranks would create peer state in both.
+// rankBarrier is a barrier of the ranks of a process without messages, because a message between
+// two ranks would create peer state in both.
 type rankBarrier struct {
 	size int
 
@@ -157,8 +161,8 @@ type arrivedRank struct {
 }
 
 // wait returns when all ranks of this process have called it, or k is broken or aborted.
-func (g *rankBarrier) wait(ctx context.Context, k *collective) error {
-	ctx, stop := k.contextUntilBroken(ctx)
+func (g *rankBarrier) wait(ctx context.Context, k *State) error {
+	ctx, stop := k.ContextUntilBroken(ctx)
 	defer stop()
 	e := k.engine()
 	e.Lock()
@@ -188,34 +192,38 @@ func (g *rankBarrier) wait(ctx context.Context, k *collective) error {
 	return nil
 }
 
-// division returns the division of a communicator of goroutine ranks.
-func (c *Comm) division() *division {
-	return c.spec.Members.(*table).divided(c.session.process.Env().Self)
+// Openings are the instances that the goroutine ranks of a process are opening. The zero value is
+// ready for use.
+type Openings struct {
+	mu    sync.Mutex
+	byKey map[openingKey]*sharedOpening
 }
 
-// enterOpening returns the opening that the ranks of this process share.
-func (a *activation) enterOpening(key openingKey, members pml.Members, d *division, v verdict) *sharedOpening {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.openings[key]
+// enter returns the opening that the ranks of this process share.
+func (o *Openings) enter(key openingKey, local LocalRanks, v verdict) *sharedOpening {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.byKey[key]
 	if s == nil {
-		ranks := d.Ranks(d.own)
+		d := local.Division()
+		ranks := d.Ranks(d.Own)
 		s = &sharedOpening{rankBarrier: rankBarrier{size: len(ranks)}, ranks: ranks, records: make([]byte, len(ranks)*openRecord), left: len(ranks), verdict: v}
-		s.node = heap.New(ranks, func(rank int) progress.RemoteBell {
-			return a.threads.team.Engine(int(members.Member(rank).Endpoint)).RankBell()
-		})
-		a.openings[key] = s
+		s.node = heap.New(ranks, local.Bell)
+		if o.byKey == nil {
+			o.byKey = map[openingKey]*sharedOpening{}
+		}
+		o.byKey[key] = s
 	}
 	return s
 }
 
-// leaveOpening ends a rank's use of an opening.
-func (a *activation) leaveOpening(key openingKey) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s := a.openings[key]; s != nil {
+// leave ends a rank's use of an opening.
+func (o *Openings) leave(key openingKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.byKey[key]; s != nil {
 		if s.left--; s.left == 0 {
-			delete(a.openings, key)
+			delete(o.byKey, key)
 		}
 	}
 }

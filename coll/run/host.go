@@ -1,0 +1,166 @@
+package run
+
+import (
+	"context"
+	"runtime/pprof"
+	"sync/atomic"
+
+	"github.com/ferrympi/ferry/cid"
+	"github.com/ferrympi/ferry/coll"
+	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/progress"
+)
+
+// A Host is the communicator of a State. Its methods may be called concurrently. Those without
+// another comment do not block.
+type Host interface {
+	// CallError returns the reason if no operation is possible any more, and nil otherwise.
+	CallError() error
+	// TerminalError is CallError without the end of the communicator by its user.
+	TerminalError() error
+	IsClosed() bool
+
+	// Refuse announces that this rank will not create the communicators of the span. Ranks that
+	// have created them are notified.
+	Refuse(span cid.Span, why error)
+	// ReportBroken notifies the other ranks that this one takes part in no further operation.
+	ReportBroken(why error)
+	// OperationsEnded is called when the last operation of a closed communicator has ended, on a
+	// goroutine of its own, if State.Closing has returned true.
+	OperationsEnded()
+
+	// Watch calls the hooks of the program for an operation that begins, which may block. It
+	// returns nil without hooks.
+	Watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error))
+	// EndError converts the error of an operation whose context may have ended.
+	EndError(ctx context.Context, op string, err error) error
+	// FormOf returns the memory of a transport that buf is in, or nil.
+	FormOf(buf []byte) *pml.Form
+	// Spawn calls f on a new goroutine, whose context ends with the session. It does nothing
+	// if the session has ended.
+	Spawn(f func(context.Context))
+	// Labels are the profile labels of goroutines that work for the communicator.
+	Labels() pprof.LabelSet
+
+	// Shape returns the algorithms for communicators of this shape.
+	Shape() (*Shape, error)
+	// Node returns the shared memory of the processes on the node, or nil without any.
+	Node() coll.Node
+	// LocalRanks returns the ranks of this process if ranks are goroutines, and nil otherwise.
+	LocalRanks() LocalRanks
+	// RecordAlgorithms records the algorithms in use for Explain.
+	RecordAlgorithms(t *coll.Table, isComplete bool)
+	// RecordOmission records a component that the communicator does without.
+	RecordOmission(component string, why error)
+}
+
+// LocalRanks are the goroutine ranks of a process in a communicator.
+type LocalRanks interface {
+	// Division returns the placement of all ranks in processes.
+	Division() *Division
+	// Openings is shared by the ranks of the process.
+	Openings() *Openings
+	// Bell returns the bell of a rank of this process.
+	Bell(rank int) progress.RemoteBell
+}
+
+// Env has the arguments of State.Init. They are constant.
+type Env struct {
+	Host Host
+	PML  pml.Comm
+	ID   cid.Extended
+	// Rank and number of ranks.
+	Rank, Size int
+	// Resources of this rank.
+	Local *Rank
+	// Not 0 when Host.CallError returns an error.
+	CommState *atomic.Uint32
+	// Host.Watch has hooks.
+	HasHooks bool
+	// Host.LocalRanks is not nil.
+	IsThreadRank bool
+}
+
+// Rank has the resources that the communicators of one rank share. It must not be copied after Init.
+type Rank struct {
+	engine *progress.Engine
+	// Of the process.
+	pieces *Pieces
+	// Free list. Guarded by the engine's lock.
+	operations []*Operation
+	steps      pendingSteps
+}
+
+// Init prepares the resources. Pieces are those of the process.
+func (r *Rank) Init(e *progress.Engine, pieces *Pieces) {
+	r.engine, r.pieces, r.steps.engine = e, pieces, e
+}
+
+// PollSteps polls the pending steps of a goroutine rank after a step that may complete them. No
+// other code polls them while the waits of the rank are parked. The lock is held.
+func (r *Rank) PollSteps() {
+	if len(r.steps.list) > 0 && r.engine.IsRank() {
+		r.steps.Poll()
+	}
+}
+
+// RemoveFromEngine removes the source of the engine. It is called before the engine closes.
+func (r *Rank) RemoveFromEngine() { r.steps.removeFromEngine() }
+
+// PendingSteps calls f for each pending step in shared memory, with the communicator that it
+// belongs to. The lock is held.
+func (r *Rank) PendingSteps(f func(h Host, p pml.Pending)) {
+	for _, t := range r.steps.list {
+		f(t.collective.env.Host, t.pending())
+	}
+}
+
+// minFormBytes is the smallest length of a buffer for Host.FormOf. Smaller messages are copied into
+// cells in any case.
+const minFormBytes = 2 << 10
+
+// buffer returns the buffer of a send.
+func (e *Env) buffer(buf []byte) pml.Buffer {
+	if len(buf) < minFormBytes {
+		return pml.Buffer{Bytes: buf}
+	}
+	return pml.Buffer{Bytes: buf, Form: e.Host.FormOf(buf)}
+}
+
+// background replaces a nil context for callees that need one.
+func background(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+func hasEnded(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
+
+// Shape is the common data of communicators with one shape and the same parameters. It is
+// read-only after MakeShape.
+type Shape struct {
+	nodes         coll.Placement
+	force         *coll.Force
+	comparesCalls bool
+	offers        []coll.ComponentOffer
+	// Some offers need an instance.
+	hasInstances bool
+	// Algorithms without an instance.
+	table *coll.Table
+}
+
+// MakeShape returns the data of a shape. offers are those of the components for it, and
+// comparesCalls is the parameter coll.check.
+func MakeShape(nodes coll.Placement, force *coll.Force, offers []coll.ComponentOffer, comparesCalls bool) *Shape {
+	s := &Shape{nodes: nodes, force: force, comparesCalls: comparesCalls, offers: offers}
+	var plain []coll.ComponentOffer
+	for _, o := range offers {
+		if o.Open == nil {
+			plain = append(plain, o)
+		}
+	}
+	s.hasInstances = len(plain) < len(offers)
+	s.table = coll.NewTable(plain, force)
+	return s
+}
