@@ -80,7 +80,7 @@ func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client 
 		id: id, conn: conn, answerGrace: defaultAnswerGrace,
 		log: env.Logger, done: make(chan struct{}), calls: map[uint64]*call{},
 	}
-	c.changes = changes{endpoint: c, identity: &c.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
+	c.changes.init(c, &c.id, cmp.Or(env.Timeout, bootstrap.DefaultTimeout))
 	c.events.Spawn = c.wg.Go
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)

@@ -49,7 +49,7 @@ func newSingleton(env bootstrap.Env) *singleton {
 		putDone: make(chan struct{}),
 		values:  map[string][]byte{},
 	}
-	s.changes = changes{endpoint: s, identity: &s.id, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout)}
+	s.changes.init(s, &s.id, cmp.Or(env.Timeout, bootstrap.DefaultTimeout))
 	return s
 }
 

@@ -151,7 +151,7 @@ func (t *Table[W]) setIntegrated(c *change[W]) {
 			t.excusedRanks.add(r)
 		}
 	}
-	t.order(AwaitExit, c.leaving.ranks)
+	t.order(AwaitExit, c.leaving.ranks, "")
 }
 
 // withdrawCall removes a call from an integration. A deadline undoes the change.

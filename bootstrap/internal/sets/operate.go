@@ -1,6 +1,7 @@
 package sets
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -116,7 +117,7 @@ func split[W join.Waiter](s *set[W], sizes []int64) ([][]uint32, *wire.FailureBo
 }
 
 // formatNumbers lists the first of some numbers.
-func formatNumbers(numbers []int64) string {
+func formatNumbers[N uint32 | int64](numbers []N) string {
 	const most = 16
 	if more := len(numbers) - most; more > 0 {
 		return fmt.Sprintf("%v and %d more", numbers[:most], more)
@@ -190,7 +191,7 @@ func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int,
 	most := max(0, min(free, ranks))
 	switch {
 	case t.options.Order == nil:
-		return 0, failf(wire.CodeLimit, "%s starts no processes: start the job with ferry run --max-ranks", t.options.Launcher)
+		return 0, failf(wire.CodeLimit, "%s starts no processes: %s", t.options.Launcher, cmp.Or(t.options.Remedy, "start the job with ferry run --max-ranks"))
 	case n < 1:
 		return 0, failf(wire.CodeRank, "%d new processes: want at least 1", n)
 	case n <= most:

@@ -27,6 +27,10 @@ func Parse[W join.Waiter](b wire.ChangeBody) (Request[W], error) {
 		return parse(b, (*Table[W]).SetData)
 	case wire.GetData:
 		return parse(b, (*Table[W]).GetData)
+	case wire.ListSets:
+		return parse(b, func(t *Table[W], w W, rank uint32, _ wire.Empty) { t.Psets(w, rank) })
+	case wire.DescribeSet:
+		return parse(b, func(t *Table[W], w W, rank uint32, a wire.NameBody) { t.Pset(w, rank, a.Name) })
 	}
 	return nil, fmt.Errorf("operation %d on process sets is unknown", b.Op)
 }

@@ -78,8 +78,8 @@ func (t *Table[W]) restart(c *change[W], n int) {
 }
 
 // order sends an order about some processes. A process that counts as ended may run without a connection.
-func (t *Table[W]) order(kind OrderKind, ranks []uint32) {
-	o := Order{Kind: kind}
+func (t *Table[W]) order(kind OrderKind, ranks []uint32, reason string) {
+	o := Order{Kind: kind, Reason: reason}
 	for _, r := range ranks {
 		o.Ranks = append(o.Ranks, int(r))
 	}

@@ -86,3 +86,13 @@ func (t *Table[W]) Size(name string) int {
 	}
 	return 0
 }
+
+// Awaited returns the members that have not entered the integrations that others have entered.
+func (t *Table[W]) Awaited() (ranks []uint32) {
+	for c := range t.changes {
+		if c.state == stateOpen && len(c.integrateCalls) > 0 {
+			ranks = append(ranks, t.absent(c)...)
+		}
+	}
+	return ranks
+}

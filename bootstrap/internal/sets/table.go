@@ -20,8 +20,11 @@ type Options struct {
 	// Removed reports an ended process that a finished change has removed. The rules of Order hold. With nil, none
 	// is reported.
 	Removed func(rank uint32)
-	// Name of a launcher without Order, for errors.
+	// Name of a launcher without Order, and the remedy, for errors. An empty Remedy is ferry run.
 	Launcher string
+	Remedy   string
+	// Rank 0 holds the table, so a change that removes it is refused.
+	IsHeldByRank0 bool
 }
 
 // OrderKind is the kind of an Order.
@@ -45,6 +48,8 @@ type Order struct {
 	First int
 	N     int
 	Ranks []int
+	// Why a change is undone, for the processes of EndProcs.
+	Reason string
 }
 
 // A Table is the sets and changes of one job. New makes one.

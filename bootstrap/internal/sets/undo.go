@@ -62,10 +62,21 @@ func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 		for _, r := range c.joining.ranks {
 			t.leaves(r)
 		}
-		t.order(EndProcs, c.joining.ranks)
+		t.order(EndProcs, c.joining.ranks, undoReason(f))
 	}
 	t.wakeGroup(c) // The change hid failures of members.
 	c.trim()
+}
+
+// undoReason returns the reason for the failure f of an undone change.
+func undoReason(f wire.FailureBody) string {
+	switch {
+	case len(f.Failed) > 0:
+		return fmt.Sprintf("%s: ended before the integration: ranks %s", undoneText, formatNumbers(f.Failed))
+	case len(f.Missing) > 0:
+		return fmt.Sprintf("%s: missing at the deadline: ranks %s", undoneText, formatNumbers(f.Missing))
+	}
+	return f.Text
 }
 
 func failAll[W join.Waiter](calls []integrateCall[W], f wire.FailureBody) {

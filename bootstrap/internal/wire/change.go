@@ -14,14 +14,19 @@ type ChangeOp uint8
 
 // The operations, with the types of the arguments and the answer.
 const (
-	Operate   ChangeOp = iota + 1 // OperateBody -> NamesBody
-	Delete                        // NameBody -> Empty
-	Query                         // LookupBody -> QueriedBody
-	Integrate                     // IntegrateBody -> IntegratedBody
-	Finish                        // NameBody -> Empty
-	SetData                       // DataBody -> Empty
-	GetData                       // KeyBody -> ValueBody; waits
+	Operate     ChangeOp = iota + 1 // OperateBody -> NamesBody
+	Delete                          // NameBody -> Empty
+	Query                           // LookupBody -> QueriedBody
+	Integrate                       // IntegrateBody -> IntegratedBody
+	Finish                          // NameBody -> Empty
+	SetData                         // DataBody -> Empty
+	GetData                         // KeyBody -> ValueBody; waits
+	ListSets                        // Empty -> NamesBody
+	DescribeSet                     // NameBody -> PsetBody
 )
+
+// FindEntry is an operation among members (bootstrap/mesh), answered by rank 0.
+const FindEntry ChangeOp = DescribeSet + 1 // RankBody -> ValueBody
 
 // MaxOperands is the largest number of operands of one operation on sets.
 const MaxOperands = 256
@@ -74,6 +79,11 @@ type (
 		Pset  string
 		Key   string
 		Value []byte
+	}
+	// RankBody names a process.
+	RankBody struct {
+		_    struct{} `cbor:",toarray"`
+		Rank uint32
 	}
 	// KeyBody asks for a value of a set.
 	KeyBody struct {

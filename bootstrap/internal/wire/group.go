@@ -117,17 +117,22 @@ func (rs Runs) Check(namespace string, size int) error {
 	for _, r := range ascending {
 		lowest, highest := r.bounds()
 		if lowest <= end {
-			return rs.checkDuplicates(size)
+			return rs.checkDuplicates()
 		}
 		end = highest
 	}
 	return nil
 }
 
-// checkDuplicates returns an error if a rank is listed twice. It allocates one bit for each process
-// of the job.
-func (rs Runs) checkDuplicates(size int) error {
-	listed := make([]uint64, size/64+1)
+// checkDuplicates returns an error if a rank is listed twice. It allocates one bit for each rank up
+// to the highest.
+func (rs Runs) checkDuplicates() error {
+	end := int64(0)
+	for _, r := range rs {
+		_, highest := r.bounds()
+		end = max(end, highest)
+	}
+	listed := make([]uint64, end/64+1)
 	for _, rank := range rs.All() {
 		if listed[rank/64]&(1<<(rank%64)) != 0 {
 			return fmt.Errorf("rank %d is in the group twice", rank)

@@ -22,6 +22,8 @@ func (b LookupBody) check() error     { return CheckSizes(b.Name, nil, 0) }
 func (b RelayBody) check() error      { return CheckSizes(b.Tag, b.Payload, MaxJoin) }
 func (b ReplicateBody) check() error  { return CheckSizes(b.Name, b.Value, bootstrap.MaxValue) }
 
+func (b EntryBody) check() error { return CheckSizes("", b.Entry, maxEntry) }
+
 func (b ReportCommEventBody) check() error {
 	if len(b.Ranks) > MaxElements {
 		return fmt.Errorf("a group of %d members is over the limit of %d: %w", len(b.Ranks), MaxElements, framework.ErrUnsupported)
@@ -44,8 +46,11 @@ func checkCommEvent(kind uint8) error {
 	return nil
 }
 
+// maxEntry limits the entry of a process, whose own limit bootstrap/mesh checks.
+const maxEntry = 4 << 10
+
 // MaxJoin limits the payload of a join with the entry that bootstrap/mesh puts before it.
-const MaxJoin = bootstrap.MaxPayload + 4<<10
+const MaxJoin = bootstrap.MaxPayload + maxEntry
 
 func check(body any) error {
 	if b, ok := body.(limitedBody); ok {

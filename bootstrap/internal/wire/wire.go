@@ -4,8 +4,8 @@
 //
 // A message is the array [kind, id, body]. The sender of a request chooses an id that is not 0 and
 // was not used before. Each request is answered once by Reply or Failure with that id, in any
-// order. Put, Incarnation, Disconnect, ReportCommEvent, Note, Cancel, Replicate, Event, Goodbye,
-// AliveQuery and AliveAnswer have no Reply, and id 0 except for Cancel.
+// order. Put, Incarnation, Disconnect, ReportCommEvent, Note, Cancel, Replicate, OwnEntry, Event,
+// Goodbye, AliveQuery and AliveAnswer have no Reply, and id 0 except for Cancel.
 //
 // A client of a launcher sends Hello first, and receives Welcome or Refused. Between members a
 // different handshake precedes all messages.
@@ -72,6 +72,7 @@ const (
 	RepeatReply = Lookup          // Empty; a Reply with the body of the last Reply on this connection
 	GetReplica  = Psets           // GetBody -> ReplicaBody
 	CommEvent   = ReportCommEvent // CommEventBody
+	OwnEntry    = Unpublish       // EntryBody
 )
 
 // Message is the content of a frame.
@@ -226,6 +227,11 @@ type (
 		Version uint64
 		Found   bool
 		Value   []byte
+	}
+	// EntryBody has the entry of the sender, which is an added process, for rank 0.
+	EntryBody struct {
+		_     struct{} `cbor:",toarray"`
+		Entry []byte
 	}
 	// RelayBody is the JoinBody of process Rank, with its Kind.
 	RelayBody struct {
