@@ -30,29 +30,27 @@ func (j *job) integrateLate() {
 }
 
 func (j *job) requesterDies() {
-	j.changer(0)
-	j.needKill()
-	j.operate(0, bootstrap.PsetUnion, bootstrap.PsetArgs{Name: "last"}, bootstrap.PsetWorld)
-	parts := j.operate(0, bootstrap.PsetSplit, bootstrap.PsetArgs{Sizes: []int{1, 2}}, "last")
-	delta := j.operate(0, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[1])[0]
-	dead := j.group(0)
-	killed := j.Go(func() { j.Check(j.Kill(0)) })
+	j.needKillAfterFence()
+	j.operate(2, bootstrap.PsetUnion, bootstrap.PsetArgs{Name: "all"}, bootstrap.PsetWorld)
+	parts := j.operate(2, bootstrap.PsetSplit, bootstrap.PsetArgs{Sizes: []int{2, 1}}, "all")
+	delta := j.operate(2, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[0])[0]
+	dead := j.group(2)
+	killed := j.Go(func() { j.Check(j.Kill(2)) })
 	for range 2 { // The second call is late.
-		_, err := j.changer(1).Integrate(j.Context(), delta, "")
+		_, err := j.changer(0).Integrate(j.Context(), delta, "")
 		j.checkMissing("integrate", err, nil, dead)
 	}
 	killed()
-	_, err := j.changer(2).Integrate(j.Context(), bootstrap.PsetSelf, "")
+	_, err := j.changer(1).Integrate(j.Context(), bootstrap.PsetSelf, "")
 	j.checkMissing("a late integrate", err, nil, dead)
-	j.checkNoChange(1, parts[1])
-	delta = j.operate(1, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[1])[0]
-	j.integrate(delta, "", []int{2}, j.allMembers(1, 2)...)
+	j.checkNoChange(0, parts[0])
+	delta = j.operate(0, bootstrap.PsetSub, bootstrap.PsetArgs{Sub: 1}, parts[0])[0]
+	j.integrate(delta, "", []int{1}, j.allMembers(0, 1)...)
 }
 
 // leavingProcessDies kills a process between its integration and the end of the change.
 func (j *job) leavingProcessDies() {
-	j.changer(0)
-	j.needKill()
+	j.needKillAfterFence()
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	j.Each(3, func(r int) { j.Check(errOf2(j.changer(r).Integrate(j.Context(), names[0], ""))) })
 	j.Check(j.Kill(2))

@@ -55,6 +55,14 @@ func (j *job) allMembers(ranks ...int) (all []member) {
 	return all
 }
 
+// needKillAfterFence skips the case if no process can be killed. Without a launcher that reports deaths,
+// processes notice those of others with which they have communicated.
+func (j *job) needKillAfterFence() {
+	j.changer(0)
+	j.needKill()
+	j.fenceAll("start")
+}
+
 // needAddedProcs skips the case if no process can be added.
 func (j *job) needAddedProcs() {
 	j.changer(0)
@@ -219,8 +227,7 @@ func (j *job) disjointChanges() {
 
 // memberDiesBeforeIntegration kills a member that has not called, or waits already.
 func (j *job) memberDiesBeforeIntegration() {
-	j.changer(0)
-	j.needKill()
+	j.needKillAfterFence()
 	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	dead := j.group(2)
 	killed := j.Go(func() { j.Check(j.Kill(2)) })
@@ -248,7 +255,7 @@ func (j *job) memberDiesBeforeIntegration() {
 
 func (j *job) addedProcessDies() {
 	j.needAddedProcs()
-	j.needKill()
+	j.needKillAfterFence()
 	names := j.operate(0, bootstrap.PsetGrow, bootstrap.PsetArgs{Add: 2}, bootstrap.PsetWorld)
 	j.allMembers(2, 3)
 	killed := j.Go(func() { j.Check(j.Kill(3)) })
@@ -264,17 +271,16 @@ func (j *job) addedProcessDies() {
 }
 
 func (j *job) memberDiesAfterIntegration() {
-	j.changer(0)
-	j.needKill()
-	names := j.operate(0, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
+	j.needKillAfterFence()
+	names := j.operate(1, bootstrap.PsetShrink, bootstrap.PsetArgs{Sub: 1}, bootstrap.PsetWorld)
 	j.Each(3, func(r int) { j.Check(errOf2(j.changer(r).Integrate(j.Context(), names[0], ""))) })
-	j.Check(j.Kill(0)) // It would have finished the change.
-	got := j.change(1, names[1], true)
+	j.Check(j.Kill(1)) // It would have finished the change.
+	got := j.change(0, names[1], true)
 	if got.Type != bootstrap.ChangeFailed {
 		j.Fatalf("the change of the new set is %+v", got)
 	}
-	j.Check(j.changer(1).FinishChange(j.Context(), names[0]))
-	info, err := optional[bootstrap.PsetSource](j, 1).Pset(j.Context(), names[1])
+	j.Check(j.changer(0).FinishChange(j.Context(), names[0]))
+	info, err := optional[bootstrap.PsetSource](j, 0).Pset(j.Context(), names[1])
 	if err != nil || !slices.Equal(info.Members.List(), j.group(0, 1)) {
 		j.Fatalf("the new set is %v, %v: a death removes no member", info.Members.List(), err)
 	}
@@ -282,7 +288,7 @@ func (j *job) memberDiesAfterIntegration() {
 
 func (j *job) replaceEnded() {
 	j.needAddedProcs()
-	j.needKill()
+	j.needKillAfterFence()
 	j.Check(j.Kill(1))
 	if got := j.change(0, bootstrap.PsetWorld, true); got.Type != bootstrap.ChangeFailed {
 		j.Fatalf("the change is %+v", got)
