@@ -300,7 +300,8 @@ func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
 		return wrongContract(choice)
 	}
 	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.bootstrapParams.Timeout,
-		HostTimeout: a.bootstrapParams.HostTimeout, ProcessTimeout: a.bootstrapParams.ProcessTimeout})
+		HostTimeout: a.bootstrapParams.HostTimeout, ProcessTimeout: a.bootstrapParams.ProcessTimeout,
+		MaxRanks: a.bootstrapParams.MaxRanks})
 	if err == nil {
 		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
 	}

@@ -42,6 +42,10 @@ type Env struct {
 	HostTimeout time.Duration
 	// Time for which a process may leave queries unanswered. 0 means that none are sent.
 	ProcessTimeout time.Duration
+
+	// Largest number of processes of the job at a time. 0 means four times the first Size in
+	// changes, and Identity.MaxSize is then Size. bootstrap/local takes it from its launcher.
+	MaxRanks int
 }
 
 // DefaultTimeout is the default of Env.Timeout. A rank may load its program from a slow file
@@ -76,7 +80,8 @@ type Identity struct {
 	FirstRank int
 	// Number of processes in mpi://WORLD, which has ranks FirstRank to FirstRank+Size-1.
 	Size int
-	// Largest number of processes of the job at a time. It equals Size if the job does not grow.
+	// Largest number of processes that the job is expected to have at a time. It equals Size if no
+	// growth is expected.
 	MaxSize int
 	// Index of this process in LocalRanks.
 	LocalRank int

@@ -27,6 +27,7 @@ type client struct {
 	launcher Launcher
 	// nil if constructs run between the members.
 	exchange Exchange
+	growth   growth
 	timeout  time.Duration
 
 	hostTimeout    time.Duration
@@ -90,10 +91,10 @@ type client struct {
 // the first client of the process, and sends nothing to other processes. The client owns l, and
 // closes it.
 //
-// Optional interfaces are bootstrap.EventSource; those of bootstrap.Directory,
-// bootstrap.PsetSource, bootstrap.Reporter and bootstrap.NodeMapper that l has; and
+// Optional interfaces are bootstrap.EventSource, bootstrap.PsetSource and bootstrap.Changer; those
+// of bootstrap.Directory, bootstrap.Reporter and bootstrap.NodeMapper that l has; and
 // bootstrap.Bystander if the Exchange of l requires all processes. The event ServerLost comes from
-// a Watcher only.
+// a Watcher only. Changes that add processes need a Spawner and no Exchange.
 //
 // Errors are ErrTransport if the process cannot listen or l does not publish, and ErrConfig if the
 // process has an open client or the job has too many processes.
@@ -107,20 +108,20 @@ func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client,
 
 // openClient implements Open. initEntry may change the entry of a new endpoint.
 func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry func(*entry) error) (*client, error) {
-	id := l.Identity()
-	id.MaxSize = id.Size // These launchers add no processes.
-	if err := checkJob(id); err != nil {
+	id, g, err := growthOf(l, env)
+	if err != nil {
 		return nil, err
 	}
-	p, err := endpointOf(id, initEntry)
+	p, err := endpointOf(id, g, initEntry)
 	if err != nil {
 		return nil, err
 	}
 	c := newClient(env, l, p)
+	c.growth = g
 	if err := c.attach(); err != nil {
 		return nil, err
 	}
-	if !p.isPublished {
+	if !p.isPublished && !g.isAdded() {
 		if err := l.Publish(ctx, p.ownEntry.encode()); err != nil {
 			p.remove() // No process has the entry. p keeps its client, so a concurrent call that has found p fails.
 			return nil, &framework.TransportError{Component: component, Peer: "the launcher", Op: "publish this process's entry", Err: err}
@@ -135,9 +136,9 @@ func openClient(ctx context.Context, env bootstrap.Env, l Launcher, initEntry fu
 // checkJob returns ErrConfig for an identity outside its job, and for a job over wire.MaxElements,
 // which limits lists of ranks and the rank in a context id.
 func checkJob(id bootstrap.Identity) error {
-	if id.Size < 1 || id.Size > wire.MaxElements || int64(id.Proc.Rank) >= int64(id.Size) {
-		return fmt.Errorf("%w: %s: the launcher reports rank %d of a job of %d processes: want 1 to %d",
-			framework.ErrConfig, component, id.Proc.Rank, id.Size, wire.MaxElements)
+	if first, rank := int64(id.FirstRank), int64(id.Proc.Rank); id.Size < 1 || id.Size > wire.MaxElements || rank < first || rank >= first+int64(id.Size) {
+		return fmt.Errorf("%w: %s: the launcher reports rank %d of a job of %d processes from rank %d on: want 1 to %d",
+			framework.ErrConfig, component, id.Proc.Rank, id.Size, id.FirstRank, wire.MaxElements)
 	}
 	return nil
 }
@@ -158,7 +159,7 @@ func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 		return ifs
 	})
 	c.events.Spawn = c.wg.Go
-	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: p.id.Size, HasEnded: c.hasEnded,
+	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: int(p.rankLimit.Load()), HasEnded: c.hasEnded,
 		IsAnsweredFirst: func(r request) bool { return r.isRelayed }}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -180,7 +181,8 @@ func (c *client) attach() error {
 	return nil
 }
 
-// startServing reports the known failures, and accepts connections.
+// startServing reports the known failures, and accepts connections. An added process connects to
+// rank 0, without waiting for it, so that rank 0 notices its end, and it notices that of its change.
 func (c *client) startServing() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,6 +198,9 @@ func (c *client) startServing() {
 	}
 	if c.tcpListener != nil {
 		c.wg.Go(func() { c.accept(c.tcpListener) })
+	}
+	if c.growth.isAdded() {
+		c.keepConnected(0)
 	}
 	c.wg.Go(c.watchHosts)
 	if c.processTimeout > 0 {
@@ -258,7 +263,7 @@ func (c *client) shutdown(f func(*link)) (links []*link, ok bool) {
 	}
 	c.isClosed = true
 	c.pendingCalls.failAll(closedError("Close during the call"))
-	clear(c.selfLink.pendingRequests)
+	c.withdrawRequests(c.selfLink)
 	c.values.DropWaiters()
 	for l := range c.links {
 		links = append(links, l)

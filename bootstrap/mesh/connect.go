@@ -182,7 +182,7 @@ func (c *client) establishLink(rank uint32, nc net.Conn, accepted bool) error {
 		return errors.New("too many connections of one process")
 	}
 	if accepted {
-		l.send(encodeFrame(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(c.id.Size)}))
+		l.send(encodeFrame(wire.Welcome, 0, wire.WelcomeBody{Size: uint32(c.rankLimit.Load())}))
 	}
 	c.addLink(p, l)
 	c.wg.Go(func() { c.readLoop(l, r) })
@@ -201,7 +201,7 @@ func (c *client) awaitWelcome(l *link, r *wire.Reader) error {
 	switch {
 	case m.Kind != wire.Welcome || err != nil:
 		return fmt.Errorf("message kind %d instead of a welcome: %w", m.Kind, errPermanent)
-	case int64(w.Size) != int64(c.id.Size):
+	case !c.growth.isPossible && int64(w.Size) != int64(c.id.Size):
 		return fmt.Errorf("its job has %d processes, that of this process %d: %w", w.Size, c.id.Size, errPermanent)
 	}
 	return nil

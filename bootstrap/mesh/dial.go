@@ -133,12 +133,12 @@ func (c *client) isOnThisHost(e entry) bool { return e.hostID != 0 && e.hostID =
 // dialOnce looks up the entry of rank unless it is known, and connects.
 func (c *client) dialOnce(ctx context.Context, rank uint32, e entry, found bool) error {
 	if !found {
-		b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
+		b, ok, err := c.findEntry(ctx, rank)
 		if errors.Is(err, ErrLauncherLeft) {
 			return c.connectOnNode(ctx, rank, err)
 		}
 		if err != nil {
-			return fmt.Errorf("look up its entry: %w: %w", err, errPermanent)
+			return fmt.Errorf("look up its entry: %w", err)
 		}
 		if !ok {
 			return errNoEntry

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -23,6 +24,8 @@ import (
 type endpoint struct {
 	id       bootstrap.Identity
 	ownEntry entry
+	// Lowest rank that other processes may not name; see growth.go.
+	rankLimit atomic.Int64
 	// nil if the host has no Unix sockets.
 	unixListener *net.UnixListener
 	// Listens at nodeEntry. nil if there is none.
@@ -56,6 +59,9 @@ type endpoint struct {
 	nextContextLow uint64
 	memberships    []membership
 	barrierStreams map[string]*barrierStream
+
+	// In rank 0, the process sets and changes of the job. nil before the first request.
+	sets *setTable
 }
 
 // endpoints are those of this program, which is one process except in tests. A session that opens
@@ -66,7 +72,7 @@ var endpoints struct {
 }
 
 // endpointOf returns the endpoint of a process, and creates it if there is none.
-func endpointOf(id bootstrap.Identity, initEntry func(*entry) error) (*endpoint, error) {
+func endpointOf(id bootstrap.Identity, g growth, initEntry func(*entry) error) (*endpoint, error) {
 	endpoints.Lock()
 	defer endpoints.Unlock()
 	if p, ok := endpoints.of[id.Proc]; ok {
@@ -84,6 +90,7 @@ func endpointOf(id bootstrap.Identity, initEntry func(*entry) error) (*endpoint,
 		return nil, err
 	}
 	p.listenOnNode()
+	p.initGrowth(g)
 	if endpoints.of == nil {
 		endpoints.of = map[framework.Proc]*endpoint{}
 	}

@@ -101,8 +101,12 @@ func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
 }
 
 // ranksWithoutEntry returns the ranks to look up. They start after the rank of this process, so
-// that processes that close at the same time look up different ones. The caller holds endpoint.mu.
+// that processes that close at the same time look up different ones. Those of added processes are
+// looked up at rank 0, which needs no launcher. The caller holds endpoint.mu.
 func (c *client) ranksWithoutEntry() (ranks []uint32) {
+	if c.growth.isAdded() {
+		return nil // Rank 0 has the entries.
+	}
 	size := uint32(c.id.Size)
 	for i := range size - 1 {
 		rank := (c.id.Proc.Rank + 1 + i) % size

@@ -56,7 +56,7 @@ func (c *client) recordIfNew(ev wire.EventBody) bool {
 	if _, isKnown := c.olderSeenEvents[ev]; isKnown {
 		return false
 	}
-	if len(c.seenEvents) >= minSeenEvents+seenEventsPerProc*int(c.id.Size) {
+	if len(c.seenEvents) >= minSeenEvents+seenEventsPerProc*max(c.id.Size, len(c.peers)) {
 		c.seenEvents, c.olderSeenEvents = c.olderSeenEvents, c.seenEvents
 		clear(c.seenEvents)
 	}
@@ -103,7 +103,7 @@ func (c *client) rememberRecent(about uint32, frame []byte) {
 
 // receiveEvent handles an event that another process forwards.
 func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
-	if int64(ev.Rank) >= int64(c.id.Size) {
+	if !c.isRank(ev.Rank) {
 		return framework.ErrRank
 	}
 	c.mu.Lock()
@@ -153,7 +153,7 @@ func (c *client) receiveLauncherEvent(e bootstrap.Event) {
 	case c.isClosed:
 	case e.Kind == bootstrap.ServerLost || e.Kind == bootstrap.Dump:
 		c.events.Add(e)
-	case e.Kind == bootstrap.PeerFailed && e.Proc.Namespace == c.id.Proc.Namespace && int64(e.Proc.Rank) < int64(c.id.Size):
+	case e.Kind == bootstrap.PeerFailed && e.Proc.Namespace == c.id.Proc.Namespace && c.isRank(e.Proc.Rank):
 		c.reportFailed(wire.EventBody{Kind: uint8(e.Kind), Rank: e.Proc.Rank, Nonce: e.Nonce, Reason: e.Reason}, nil)
 	}
 }
@@ -207,6 +207,9 @@ func (c *client) endPeer(p *peer) {
 	}
 	c.joins.ProcEnded(p.rank)
 	c.failRounds(p.rank)
+	if c.sets != nil {
+		c.sets.ProcEnded(p.rank)
+	}
 	c.updateDialing(p)
 	c.scheduleUpkeep()
 }
@@ -312,7 +315,7 @@ func (c *client) announceIncarnation(nonce uint64) {
 
 // Disconnect implements bootstrap.EventSource. The event is lost if the process has closed.
 func (c *client) Disconnect(to framework.Proc, nonce uint64, reason string) {
-	if to.Namespace != c.id.Proc.Namespace || int64(to.Rank) >= int64(c.id.Size) || to == c.id.Proc {
+	if to.Namespace != c.id.Proc.Namespace || !c.isRank(to.Rank) || to == c.id.Proc {
 		return
 	}
 	c.mu.Lock()

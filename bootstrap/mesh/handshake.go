@@ -111,8 +111,8 @@ func (p *endpoint) proveAsAcceptor(rw io.ReadWriter, entries ...entry) (hello, e
 		return h, errors.New("not a hello of this version")
 	case h.to != p.id.Proc.Rank || at < 0:
 		return h, fmt.Errorf("hello for rank %d of another process or job", h.to)
-	case int64(h.from) >= int64(p.id.Size) || h.from == h.to:
-		return h, fmt.Errorf("hello from rank %d of %d", h.from, p.id.Size)
+	case !p.isRank(h.from) || h.from == h.to:
+		return h, fmt.Errorf("hello from rank %d of %d", h.from, p.rankLimit.Load())
 	}
 	var answer [challengeSize]byte
 	if _, err := rand.Read(answer[:]); err != nil {

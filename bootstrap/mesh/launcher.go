@@ -14,7 +14,7 @@ import (
 // end of its context, because Close of a client waits for it.
 //
 // Optional interfaces of the value (framework.As) are bootstrap.Directory, bootstrap.PsetSource,
-// bootstrap.NodeMapper, bootstrap.Reporter, Watcher and Exchange. A Directory is a value of its
+// bootstrap.NodeMapper, bootstrap.Reporter, Watcher, Exchange, Named, Spawner and Added. A Directory is a value of its
 // own, because its Publish differs from the Launcher's, and its Lookup is called without wait. The
 // client offers these too, with its own deadlines and size limits.
 type Launcher interface {
@@ -22,7 +22,8 @@ type Launcher interface {
 	// are unknown.
 	Identity() bootstrap.Identity
 	// Publish stores this process's entry, of up to MaxEntry bytes, under its name, and copies it.
-	// It is called once in the life of a process. Only processes of the job may read it.
+	// It is called once in the life of a process, and not in an added process, whose entry is at rank
+	// 0. Only processes of the job may read it.
 	Publish(ctx context.Context, entry []byte) error
 	// Find returns the entry of p. ok is false while there is none. The caller owns the result. A
 	// process that has left its launcher finds the entries that it found before, and gets
@@ -41,6 +42,11 @@ type Watcher interface {
 	// nonce of 0 if unknown), for the loss of the launcher (ServerLost), and for its request of a
 	// dump (Dump). Calls are possible until Watch(nil) has returned. f does not block.
 	Watch(f func(bootstrap.Event))
+}
+
+// A Named is a Launcher with a name for errors, such as "mpirun" or "srun --mpi=pmix".
+type Named interface {
+	LauncherName() string
 }
 
 // ErrLauncherLeft is the error of Find in a process that has left its launcher, as some launchers

@@ -232,46 +232,6 @@ func (c *client) report(rank int, reason string) {
 	c.reportFailed(wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: uint32(rank), Nonce: c.peerOf(uint32(rank)).incarnation, Reason: reason}, nil)
 }
 
-// factory makes jobs for the kit.
-func factory(n network, hidden, nodes int) bootstraptest.Factory {
-	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
-		if len(want.Psets) > 0 {
-			return nil, fmt.Errorf("this launcher has no process sets: %w", bootstraptest.ErrSkip)
-		}
-		b := newAddressBook(want.Size)
-		b.hiddenLookups, b.nodes = hidden, nodes
-		var cs []*client
-		job := &bootstraptest.Job{
-			Kill: func(rank int) error { return cs[rank].Crash() },
-			ReportDead: func(rank int) (reason string, err error) {
-				cs[1].report(rank, "test")
-				return "test", nil
-			},
-			LoseHost: func(ranks []int) error { return isolateHost(cs, ranks) },
-			Break:    func(rank int) error { return breakConnections(cs, rank) },
-			Close: func() error {
-				var errs []error
-				for _, c := range cs {
-					if err := c.Close(); !errors.Is(err, framework.ErrClosed) {
-						errs = append(errs, err)
-					}
-					c.Crash()
-				}
-				return errors.Join(errs...)
-			},
-		}
-		for r := range want.Size {
-			c, err := openOn(ctx, n, namedLauncher{launcher{b, r}}, bootstrap.Env{Timeout: want.Timeout})
-			if err != nil {
-				return nil, errors.Join(err, job.Close())
-			}
-			cs = append(cs, c)
-			job.Clients = append(job.Clients, withOptionalInterfaces(c))
-		}
-		return job, nil
-	}
-}
-
 func TestKitOverUnixSockets(t *testing.T) {
 	needs.Time(t)
 	bootstraptest.Cases(factory(unix, 0, 1)).Run(t)

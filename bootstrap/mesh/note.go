@@ -11,7 +11,7 @@ func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	if err := wire.CheckSizes("", body, bootstrap.MaxPayload); err != nil {
 		return err
 	}
-	if to.Namespace != c.id.Proc.Namespace || int64(to.Rank) >= int64(c.id.Size) || to == c.id.Proc {
+	if to.Namespace != c.id.Proc.Namespace || !c.isRank(to.Rank) || to == c.id.Proc {
 		return nil
 	}
 	c.mu.Lock()

@@ -19,9 +19,7 @@ func withOptionalInterfaces(c *client) bootstrap.Client {
 	if d, ok := framework.As[bootstrap.Directory](c.launcher); ok {
 		out = &directory{wrapped{out}, c, d}
 	}
-	if s, ok := framework.As[bootstrap.PsetSource](c.launcher); ok {
-		out = &psets{wrapped{out}, c, s}
-	}
+	out = newSetCalls(wrapped{out}, c)
 	if r, ok := framework.As[bootstrap.Reporter](c.launcher); ok {
 		out = &reporter{wrapped{out}, c, r}
 	}
@@ -98,29 +96,6 @@ func (d *directory) Lookup(ctx context.Context, name string, wait bool) (value [
 		}
 	})
 	return value, ok && err == nil, err
-}
-
-// psets are the launcher's process sets.
-type psets struct {
-	wrapped
-	c *client
-	s bootstrap.PsetSource
-}
-
-func (p *psets) Psets(ctx context.Context) (names []string, err error) {
-	err = p.c.within(ctx, "psets", "", nil, func(ctx context.Context) (err error) {
-		names, err = p.s.Psets(ctx)
-		return err
-	})
-	return names, err
-}
-
-func (p *psets) Pset(ctx context.Context, name string) (info bootstrap.PsetInfo, err error) {
-	err = p.c.within(ctx, "pset", name, nil, func(ctx context.Context) (err error) {
-		info, err = p.s.Pset(ctx, name)
-		return err
-	})
-	return info, err
 }
 
 // reporter sends reports to the launcher.

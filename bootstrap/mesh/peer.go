@@ -93,6 +93,7 @@ func (c *client) addLink(p *peer, l *link) {
 		p.usesTCP, p.lastSignAt = true, time.Now()
 		c.recheckHosts()
 	}
+	c.sendOwnEntry(l)
 	if p.mayLackEvents {
 		p.mayLackEvents = false
 		c.resendKnownEvents(l)
@@ -121,9 +122,7 @@ func (c *client) removeLink(l *link) {
 	p.recordSign(l, time.Now())
 	delete(c.links, l)
 	p.links = slices.DeleteFunc(p.links, func(x *link) bool { return x == l })
-	for _, leave := range l.pendingRequests {
-		leave(false)
-	}
+	c.withdrawRequests(l)
 	l.pendingRequests = nil
 	if c.isClosed {
 		return
@@ -149,6 +148,7 @@ func (c *client) removeLink(l *link) {
 			p.state = peerAbsent
 			c.failCalls(&p.uncertainCalls, c.lostConnectionError(p.rank))
 			c.reportLeft(p, p.incarnation)
+			c.endDeparted(p.rank)
 		}
 	case len(p.links) > 0:
 		c.resendKnownEvents(p.links[0]) // Events on the lost connection may be lost.

@@ -76,7 +76,7 @@ func (c *client) bypassRelay(one *call) {
 // relayJoin sends the join r of a process of this node to the coordinator. The caller holds
 // endpoint.mu.
 func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBody, group wire.Runs) error {
-	if err := group.Check(c.id.Proc.Namespace, c.id.Size); err != nil {
+	if err := group.Check(c.id.Proc.Namespace, int(c.rankLimit.Load())); err != nil {
 		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: err.Error()})
 		return nil
 	}

@@ -52,7 +52,7 @@ func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error 
 
 // receiveCommEvent handles an event about a communicator.
 func (c *client) receiveCommEvent(b wire.CommEventBody, from *link) error {
-	if int64(b.Event.Rank) >= int64(c.id.Size) {
+	if !c.isRank(b.Event.Rank) {
 		return fmt.Errorf("event of rank %d: %w", b.Event.Rank, framework.ErrRank)
 	}
 	c.mu.Lock()

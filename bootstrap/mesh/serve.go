@@ -60,6 +60,12 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 		return handleBody(m, func(wire.Empty) { l.sendLossy(encodeFrame(wire.AliveAnswer, 0, wire.Empty{})) })
 	case wire.AliveAnswer:
 		return handleBody(m, func(wire.Empty) {})
+	case wire.OwnEntry:
+		b, err := wire.Decode[wire.EntryBody](m.Body)
+		if err != nil {
+			return err
+		}
+		return c.receiveOwnEntry(l.rank, b)
 	case wire.Replicate:
 		return handleBody(m, func(b wire.ReplicateBody) { c.storeReplica(l.rank, b) })
 	case wire.Cancel:
@@ -84,6 +90,8 @@ func (c *client) handleMessage(l *link, m wire.Message) error {
 			return err
 		}
 		return c.handleJoin(r, l.rank, m.Kind, b)
+	case wire.Change:
+		return c.serveChange(r, m)
 	case wire.Relay:
 		b, err := wire.Decode[wire.RelayBody](m.Body)
 		if err != nil || b.Kind != wire.Fence && b.Kind != wire.Construct {
@@ -191,7 +199,7 @@ func (c *client) connectAbsent() {
 	for _, p := range c.peers {
 		p.isAwaited = false
 	}
-	absent := slices.DeleteFunc(c.joins.Absent(), func(r uint32) bool { return r == c.id.Proc.Rank })
+	absent := slices.DeleteFunc(c.absentRanks(), func(r uint32) bool { return r == c.id.Proc.Rank })
 	for _, rank := range c.nextAbsent(absent) {
 		c.peerOf(rank).isAwaited = true
 	}
@@ -260,7 +268,7 @@ func (c *client) Construct(ctx context.Context, group []framework.Proc, tag stri
 // checkGroup returns ErrGroup for a group with processes of other jobs or without this process.
 func (c *client) checkGroup(op string, group []framework.Proc, tag string) (wire.Runs, error) {
 	runs := wire.MakeRuns(group)
-	err := runs.Check(c.id.Proc.Namespace, c.id.Size)
+	err := runs.Check(c.id.Proc.Namespace, int(c.rankLimit.Load()))
 	if err == nil && runs.Index(c.id.Proc.Rank) < 0 {
 		err = errors.New("the caller is not a member")
 	}

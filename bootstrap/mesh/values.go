@@ -63,8 +63,8 @@ func (c *client) Get(ctx context.Context, p framework.Proc, key string) ([]byte,
 	switch {
 	case p.Namespace != c.id.Proc.Namespace:
 		return nil, join.OpError(op, key, fmt.Errorf("%w: %s is not in this job (%s)", framework.ErrRank, p, c.id.Proc.Namespace))
-	case int64(p.Rank) >= int64(c.id.Size):
-		return nil, join.OpError(op, key, fmt.Errorf("%w: the job has %d processes", framework.ErrRank, c.id.Size))
+	case !c.isRank(p.Rank):
+		return nil, join.OpError(op, key, fmt.Errorf("%w: the job has %d processes", framework.ErrRank, c.rankLimit.Load()))
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -39,6 +39,8 @@ type Bootstrap struct {
 
 	HostTimeout    time.Duration `param:"host_timeout" default:"30s" min:"5s" level:"user" scope:"process" doc:"how long the host of another process may give no sign before all processes of that host are reported dead; with bootstraps other than local; equal in all ranks"`
 	ProcessTimeout time.Duration `param:"process_timeout" default:"0s" min:"0s" level:"user" scope:"process" doc:"how long a process may leave queries unanswered, although its host answers, before it is reported dead; 0: forever, so that a process may be stopped or debugged; equal in all ranks and in ferry run"`
+
+	MaxRanks int `param:"max_ranks" default:"0" min:"0" level:"user" scope:"process" doc:"largest number of processes of the job at a time, for jobs that add processes under launchers other than ferry run, where --max-ranks is the limit; 0: four times the first number; equal in all ranks"`
 }
 
 // LossContinue is the value of bootstrap.on_loss for processes that continue without their launcher.

@@ -1,0 +1,287 @@
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/sets"
+	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
+)
+
+// Rank 0 holds the process sets of the job, and serves the operations on them of all processes.
+// The table lasts as long as the process, and endpoint.mu is its lock. While rank 0 has no open
+// client, requests wait for the next one. After its end they fail with ErrProcFailed.
+//
+// No component can end a process of another launcher. An undone change reports the processes that it
+// has started as failed, so that they receive the reason, their calls fail, and they end.
+
+// setTable is the table of the process sets of the job.
+type setTable = sets.Table[request]
+
+// exitGrace is the time between the integration of a change and the log of leaving processes that
+// still run.
+const exitGrace = 10 * time.Second
+
+// serveChange serves an operation on process sets, or a lookup of an entry.
+func (c *client) serveChange(r request, m wire.Message) error {
+	b, err := wire.Decode[wire.ChangeBody](m.Body)
+	if err != nil {
+		return err
+	}
+	if c.id.Proc.Rank != 0 {
+		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeRank, Text: "rank 0 has the process sets"}))
+		return nil
+	}
+	if b.Op == wire.FindEntry {
+		find, err := wire.Decode[wire.RankBody](b.Args)
+		if err == nil {
+			c.serveFind(r, find.Rank)
+		}
+		return err
+	}
+	call, err := sets.Parse[request](b)
+	if err != nil {
+		return err
+	}
+	c.openSets()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed || r.link.isLost {
+		return nil
+	}
+	if call(c.sets, r, r.link.rank); b.Op == wire.Integrate {
+		c.scheduleConnectAbsent()
+	}
+	return nil
+}
+
+// openSets makes the table at the first operation. It may wait for the sets of the launcher.
+func (c *client) openSets() {
+	c.mu.Lock()
+	isOpen := c.sets != nil
+	c.mu.Unlock()
+	if isOpen {
+		return
+	}
+	named := c.launcherSets()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sets == nil {
+		c.sets = c.newSets(named)
+	}
+}
+
+// launcherSets returns the valid sets of the launcher. On an error there are none.
+func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
+	source, ok := framework.As[bootstrap.PsetSource](c.launcher)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.lookupTimeout)
+	defer cancel()
+	names, err := source.Psets(ctx)
+	seen := map[string]bool{}
+	for _, name := range names {
+		key := bootstrap.PsetKey(name)
+		if bootstrap.IsReserved(name) || seen[key] || len(name) > bootstrap.MaxName {
+			continue
+		}
+		seen[key] = true
+		var info bootstrap.PsetInfo
+		if info, err = source.Pset(ctx, name); err != nil {
+			break
+		}
+		isForeign := func(p framework.Proc) bool {
+			return p.Namespace != c.id.Proc.Namespace || int64(p.Rank) >= int64(c.id.Size)
+		}
+		if info.Members.Len() <= c.id.Size && !slices.ContainsFunc(info.Members.List(), isForeign) {
+			info.Name = name
+			all = append(all, info)
+		}
+	}
+	if err != nil {
+		c.log.Warn("bootstrap mesh: the process sets of the launcher are unknown to operations on sets", "error", err)
+	}
+	return all
+}
+
+// newSets returns the table of the job. The caller holds endpoint.mu.
+func (c *client) newSets(named []bootstrap.PsetInfo) *setTable {
+	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, IsHeldByRank0: true, Launcher: launcherName(c.launcher)}
+	switch {
+	case c.growth.isPossible:
+		opt.Order = c.endpoint.carryOut
+	case c.exchange != nil:
+		opt.Launcher += " with constructs by its barriers"
+		opt.Remedy = "use the exchange meet, or start the job with ferry run --max-ranks"
+	}
+	t := sets.New[request](opt)
+	for _, info := range named {
+		var ranks []uint32
+		for _, p := range info.Members.List() {
+			ranks = append(ranks, p.Rank)
+		}
+		t.Define(info.Name, ranks)
+	}
+	for _, rank := range slices.Sorted(maps.Keys(c.peers)) {
+		if c.hasEnded(rank) {
+			t.ProcEnded(rank)
+		}
+	}
+	for _, rank := range slices.Sorted(maps.Keys(c.failures)) {
+		t.ProcEnded(rank)
+	}
+	return t
+}
+
+// launcherName returns the name of a launcher for errors.
+func launcherName(l Launcher) string {
+	if n, ok := framework.As[Named](l); ok {
+		return n.LauncherName()
+	}
+	return "the launcher of this job"
+}
+
+// carryOut carries out an order of the table. The caller holds p.mu.
+func (p *endpoint) carryOut(o sets.Order) {
+	c := p.client
+	isOpen := c != nil && !c.isClosed
+	switch {
+	case o.Kind == sets.StartProcs: // Only a request of an open client gives it.
+		p.rankLimit.Store(int64(p.sets.Next()))
+		c.joins.Size = p.sets.Next()
+		c.wg.Go(func() { c.startProcs(o) })
+	case o.Kind == sets.EndProcs && isOpen:
+		c.wg.Go(func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.refuseProcs(o)
+		})
+	case o.Kind == sets.EndProcs:
+		p.recordRefused(o)
+	case o.Kind == sets.AwaitExit && isOpen:
+		c.runAfter(exitGrace, func() { c.logRemaining(o.Ranks) })
+	}
+}
+
+// refuseProcs reports the processes of an undone change as failed. The caller holds endpoint.mu.
+func (c *client) refuseProcs(o sets.Order) {
+	if c.isClosed {
+		c.recordRefused(o)
+		return
+	}
+	for _, rank := range o.Ranks {
+		c.reportFailed(refusedEvent(rank, o.Reason), nil)
+	}
+}
+
+// recordRefused records the processes of an undone change as failed, for the next client. The caller
+// holds p.mu.
+func (p *endpoint) recordRefused(o sets.Order) {
+	for _, rank := range o.Ranks {
+		if _, isKnown := p.failures[uint32(rank)]; !isKnown {
+			p.failures[uint32(rank)] = refusedEvent(rank, o.Reason)
+		}
+	}
+}
+
+func refusedEvent(rank int, reason string) wire.EventBody {
+	return wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: uint32(rank), Reason: wire.TruncateReason(reason)}
+}
+
+// logRemaining logs the processes that have left by a change, and still have a session.
+func (c *client) logRemaining(ranks []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	remaining := slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool {
+		p := c.peers[uint32(rank)]
+		return p == nil || p.state != peerConnected || p.hasLeft
+	})
+	if len(remaining) > 0 {
+		c.log.Warn("bootstrap mesh: processes that left by a change still have a session: close it and end", "ranks", remaining, "after", exitGrace)
+	}
+}
+
+// endDeparted records the end of a process that left by a change and has closed its session. The
+// caller holds endpoint.mu.
+func (c *client) endDeparted(rank uint32) {
+	if c.sets != nil && c.sets.Left(rank) {
+		c.sets.ProcEnded(rank)
+	}
+}
+
+// absentRanks returns the ranks that joins and integrations wait for. The caller holds endpoint.mu.
+func (c *client) absentRanks() []uint32 {
+	absent := c.joins.Absent()
+	if c.sets != nil {
+		absent = append(absent, c.sets.Awaited()...)
+		slices.Sort(absent)
+		absent = slices.Compact(absent)
+	}
+	return absent
+}
+
+// withdrawRequests withdraws all requests of a connection that ends. The sets give its process again
+// the changes that may have been lost. The caller holds endpoint.mu.
+func (c *client) withdrawRequests(l *link) {
+	for _, leave := range l.pendingRequests {
+		leave(false)
+	}
+	clear(l.pendingRequests)
+	if c.sets != nil {
+		c.sets.Disconnected(l.rank)
+	}
+}
+
+// startProcs orders processes from the launcher.
+func (c *client) startProcs(o sets.Order) {
+	limit := c.timeout - min(c.timeout/10, time.Second) // The requester's own deadline passes later.
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	defer cancel()
+	reason := ""
+	if err := c.spawn(ctx, o); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer of %s within %v: %w", launcherName(c.launcher), limit, err)
+		}
+		reason = cmp.Or(wire.TruncateReason(err.Error()), "the launcher gives no reason")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sets.Started(o.First, 0, reason)
+}
+
+// spawn requests the processes of an order, with the program of this process.
+func (c *client) spawn(ctx context.Context, o sets.Order) error {
+	spawner, ok := framework.As[Spawner](c.launcher)
+	if !ok {
+		return fmt.Errorf("%w: %s starts no processes", framework.ErrUnsupported, launcherName(c.launcher))
+	}
+	handOver, err := HandOver{
+		Namespace: c.id.Proc.Namespace, FirstRank: o.First, Size: o.N, MaxSize: max(c.id.MaxSize, o.N), Entry: c.ownEntry.encode(),
+	}.Encode()
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("the program of rank 0: %w", err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("the working directory of rank 0: %w", err)
+	}
+	return spawner.Spawn(ctx, SpawnRequest{N: o.N, Program: program, Args: os.Args[1:], Dir: dir, Env: parameters(os.Environ()), HandOver: handOver})
+}
+
+// parameters returns the variables with parameters of ferry.
+func parameters(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool { return !strings.HasPrefix(v, "FERRY_") })
+}
