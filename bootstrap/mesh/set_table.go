@@ -57,7 +57,7 @@ func (c *client) serveChange(r request, m wire.Message) error {
 	if c.isClosed || r.link.isLost {
 		return nil
 	}
-	if call(c.sets, r, r.link.rank); b.Op == wire.Integrate {
+	if call(c.sets, r, r.link.rank); b.Op == wire.Integrate || b.Op == wire.Query {
 		c.scheduleConnectAbsent()
 	}
 	return nil
@@ -218,11 +218,16 @@ func (c *client) endDeparted(rank uint32) {
 	}
 }
 
-// absentRanks returns the ranks that joins and integrations wait for. The caller holds endpoint.mu.
+// absentRanks returns the ranks that joins and integrations wait for, and members without a
+// connection of the sets that are watched, whose ends are changes. The caller holds endpoint.mu.
 func (c *client) absentRanks() []uint32 {
 	absent := c.joins.Absent()
 	if c.sets != nil {
 		absent = append(absent, c.sets.Awaited()...)
+		absent = append(absent, slices.DeleteFunc(c.sets.Watched(), func(rank uint32) bool {
+			p := c.peers[rank]
+			return p != nil && len(p.links) > 0
+		})...)
 		slices.Sort(absent)
 		absent = slices.Compact(absent)
 	}
@@ -236,8 +241,12 @@ func (c *client) withdrawRequests(l *link) {
 		leave(false)
 	}
 	clear(l.pendingRequests)
-	if c.sets != nil {
-		c.sets.Disconnected(l.rank)
+	if c.sets == nil {
+		return
+	}
+	c.sets.Disconnected(l.rank)
+	if !c.isClosed {
+		c.scheduleConnectAbsent()
 	}
 }
 

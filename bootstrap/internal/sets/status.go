@@ -96,3 +96,15 @@ func (t *Table[W]) Awaited() (ranks []uint32) {
 	}
 	return ranks
 }
+
+// Watched returns the present members of the sets with pending queries.
+func (t *Table[W]) Watched() (ranks []uint32) {
+	for s := range t.queriedSets {
+		for _, r := range s.ranks {
+			if t.isPresent(r) {
+				ranks = append(ranks, r)
+			}
+		}
+	}
+	return ranks
+}
