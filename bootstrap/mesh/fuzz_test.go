@@ -74,6 +74,12 @@ func FuzzPeer(f *testing.F) {
 		{wire.Fence, 3, wire.JoinBody{Tag: "t", Group: []byte{0x81, 0x83, 0x63, 'j', 'o', 'b', 0, 0x1a, 255, 255, 255, 255}}},
 		{wire.Relay, 4, wire.RelayBody{Rank: 2, Kind: wire.Fence, Tag: "t", Group: group}},
 		{wire.Fence, 5, wire.JoinBody{Tag: "t", Group: wire.EncodeBody(wire.Runs{{Namespace: "job", First: 1, Stride: 1, Count: 2}, {Namespace: "job", Count: 1}})}},
+		{wire.Change, 6, wire.ChangeBody{Op: wire.Operate, Args: wire.EncodeBody(wire.OperateBody{Op: uint8(bootstrap.PsetShrink), Operands: []string{bootstrap.PsetWorld}, Sub: 1})}},
+		{wire.Change, 7, wire.ChangeBody{Op: wire.Integrate, Args: wire.EncodeBody(wire.IntegrateBody{Delta: bootstrap.PsetSelf})}},
+		{wire.Change, 8, wire.ChangeBody{Op: wire.Query, Args: wire.EncodeBody(wire.LookupBody{Name: bootstrap.PsetWorld, Wait: true})}},
+		{wire.Change, 9, wire.ChangeBody{Op: wire.FindEntry, Args: wire.EncodeBody(wire.RankBody{Rank: 3})}},
+		{wire.Change, 10, wire.ChangeBody{Op: wire.ListSets, Args: wire.EncodeBody(wire.Empty{})}},
+		{wire.OwnEntry, 0, wire.EntryBody{Entry: []byte{protocolVersion}}},
 		{wire.RepeatReply, 1, wire.Empty{}},
 		{wire.Cancel, 2, wire.CancelBody{Expired: true}},
 		{wire.Reply, 1, wire.ValueBody{Found: true}},
@@ -106,6 +112,7 @@ func FuzzPeer(f *testing.F) {
 		clear(good.seenEvents)
 		clear(good.olderSeenEvents)
 		clear(good.replicas)
+		good.sets = nil
 		good.pendingCalls.mu.Lock()
 		good.pendingCalls.closeErr = nil // Rank 0 may have been reported dead.
 		good.pendingCalls.mu.Unlock()

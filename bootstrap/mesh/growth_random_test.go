@@ -177,10 +177,10 @@ func TestGrow_RandomChangesAndDeaths_AllMembersAgree(t *testing.T) {
 		}
 		root.main = next
 	}
-	if err := g.clients[0].Close(); err != nil {
+	if err := root.calls.c.Close(); err != nil {
 		t.Error(err)
 	}
-	g.clients[0].Crash()
+	root.calls.c.Crash()
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)

@@ -115,7 +115,7 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 
 // newSets returns the table of the job. The caller holds endpoint.mu.
 func (c *client) newSets(named []bootstrap.PsetInfo) *setTable {
-	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, IsHeldByRank0: true, Launcher: launcherName(c.launcher)}
+	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, MostOption: "bootstrap.max_ranks", IsHeldByRank0: true, Launcher: launcherName(c.launcher)}
 	switch {
 	case c.growth.isPossible:
 		opt.Order = c.endpoint.carryOut

@@ -201,5 +201,5 @@ func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int,
 	case ranks < free:
 		return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job has assigned %d of %d ranks", n, most, t.nextRank, MaxRanks)
 	}
-	return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job may have %d at a time (--max-ranks)", n, most, t.options.Most)
+	return 0, failf(wire.CodeLimit, "new processes: %d requested, %d fit: the job may have %d at a time (%s)", n, most, t.options.Most, cmp.Or(t.options.MostOption, "--max-ranks"))
 }

@@ -14,6 +14,8 @@ type Options struct {
 	Size int
 	// Largest number of present processes. 0 means Size.
 	Most int
+	// Name of the option that sets Most, for errors. "" means --max-ranks.
+	MostOption string
 	// Order passes an order to the launcher. It must not block, nor call the table. With nil, the
 	// launcher starts no processes.
 	Order func(Order)
