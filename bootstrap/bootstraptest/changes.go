@@ -56,7 +56,7 @@ func (j *job) allMembers(ranks ...int) (all []member) {
 }
 
 // needKillAfterFence skips the case if no process can be killed. Without a launcher that reports deaths,
-// processes notice those of others with which they have communicated.
+// a process notices only the deaths of its peers.
 func (j *job) needKillAfterFence() {
 	j.changer(0)
 	j.needKill()

@@ -86,7 +86,7 @@ func (c *client) alive() bool {
 	return c.isolationError() == nil
 }
 
-// end ends the process. Its change was undone, or the run is over.
+// end ends the process after the undo of its change, or at the end of the run.
 func (m *randomMember) end(err error) error {
 	if !errors.Is(err, framework.ErrProcFailed) && !errors.Is(err, framework.ErrClosed) && !errors.Is(err, framework.ErrPset) {
 		return fmt.Errorf("rank %d: %w", m.calls.Identity().Proc.Rank, err)

@@ -515,3 +515,54 @@ func TestOwnEntry_OfAnotherProcess_EndsTheConnection(t *testing.T) {
 		t.Errorf("the sets are %q, %v", v, err)
 	}
 }
+
+// Rank 0 answers each withdrawal of the query, so the query has no deadline.
+func TestQuery_PendingForManyTimeouts_ReturnsTheChange(t *testing.T) {
+	g := newGrowTest(t, unix, 2, 50*time.Millisecond)
+	one := g.at(1)
+	if _, err := one.Psets(t.Context()); err != nil { // The processes are connected.
+		t.Fatal(err)
+	}
+	changes := make(chan bootstrap.Change, 1)
+	go func() {
+		change, _, err := one.Query(t.Context(), bootstrap.PsetWorld, true)
+		if err != nil {
+			t.Error(err)
+		}
+		changes <- change
+	}()
+	for range 5 {
+		if _, err := g.at(0).LookupData(t.Context(), bootstrap.PsetWorld, "never"); !errors.Is(err, framework.ErrTimeout) {
+			t.Fatal(err)
+		}
+	}
+	names, err := g.at(0).Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change := <-changes; change.Delta != names[0] || !change.Included {
+		t.Errorf("the change is %+v, want %q", change, names)
+	}
+}
+
+// The other members of a watched set have no connection with the process.
+func TestQuery_MemberWithoutConnectionDies_ReturnsItsFailure(t *testing.T) {
+	g := newGrowTest(t, unix, 3, 20*time.Second)
+	changes := make(chan bootstrap.Change, 1)
+	go func() {
+		change, _, err := g.at(1).Query(t.Context(), bootstrap.PsetWorld, true)
+		if err != nil {
+			t.Error(err)
+		}
+		changes <- change
+	}()
+	if err := awaitCondition("rank 0 is connected to rank 2", func() bool { return g.at(0).c.isConnected(2) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.at(2).c.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if change := <-changes; change.Type != bootstrap.ChangeFailed {
+		t.Errorf("the change is %+v", change)
+	}
+}

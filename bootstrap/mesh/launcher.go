@@ -22,8 +22,8 @@ type Launcher interface {
 	// are unknown.
 	Identity() bootstrap.Identity
 	// Publish stores this process's entry, of up to MaxEntry bytes, under its name, and copies it.
-	// It is called once in the life of a process, and not in an added process, whose entry is at rank
-	// 0. Only processes of the job may read it.
+	// It is called once in the life of a process, and never in an added process. Only processes of the
+	// job may read it.
 	Publish(ctx context.Context, entry []byte) error
 	// Find returns the entry of p. ok is false while there is none. The caller owns the result. A
 	// process that has left its launcher finds the entries that it found before, and gets

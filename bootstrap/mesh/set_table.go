@@ -219,7 +219,7 @@ func (c *client) endDeparted(rank uint32) {
 }
 
 // absentRanks returns the ranks that joins and integrations wait for, and members without a
-// connection of the sets that are watched, whose ends are changes. The caller holds endpoint.mu.
+// connection of the sets with pending queries. The caller holds endpoint.mu.
 func (c *client) absentRanks() []uint32 {
 	absent := c.joins.Absent()
 	if c.sets != nil {

@@ -1,6 +1,5 @@
 // Package changer implements bootstrap.Changer by requests to the process that holds the sets of a
-// job. This is the launcher of bootstrap/local, and rank 0 of bootstrap/mesh. It stands on
-// bootstrap/internal/wire, and has no state of its own.
+// job. This is the launcher of bootstrap/local, and rank 0 of bootstrap/mesh. It is stateless.
 package changer
 
 import (

@@ -46,7 +46,7 @@ func checkCommEvent(kind uint8) error {
 	return nil
 }
 
-// maxEntry limits the entry of a process, whose own limit bootstrap/mesh checks.
+// maxEntry limits an entry in a message. The limit of bootstrap/mesh is lower.
 const maxEntry = 4 << 10
 
 // MaxJoin limits the payload of a join with the entry that bootstrap/mesh puts before it.
