@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -75,8 +76,8 @@ func New(conn net.Conn, timeout time.Duration, lost func(error)) *Client {
 func (c *Client) read() {
 	r := bufio.NewReaderSize(c.conn, MaxLine)
 	for {
-		text, err := r.ReadSlice('\n')
-		hasEnded := err != nil && !errors.Is(err, bufio.ErrBufferFull)
+		text, err := readLine(r)
+		hasEnded := err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, errPMI2)
 		line, err := parseRead(text, err)
 		behind, _ := r.Peek(r.Buffered())
 		isRequested, isExpected := c.acceptLine(line, err, string(behind))
@@ -194,6 +195,11 @@ func (c *Client) requestLines(ctx context.Context, want []string, cmd string, fi
 	if err != nil {
 		return nil, transportError(cmd, err)
 	}
+	return c.send(ctx, cmd, text, want)
+}
+
+// send sends the text of a request, and returns the lines that answer it, of the commands want.
+func (c *Client) send(ctx context.Context, cmd, text string, want []string) ([]Line, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -256,11 +262,35 @@ func (c *Client) exchange(text string, want []string) ([]Line, error) {
 	return lines, nil
 }
 
+// errPMI2 is the error of a message in the form of PMI-2.
+var errPMI2 = errors.New("it has the form of PMI-2")
+
+// pmi2Header is the length of PMI-2's header, the length of the rest as a decimal number.
+const pmi2Header = 6
+
+// readLine reads a line with its end. A message in the form of PMI-2, which has no such end, is
+// errPMI2. Slurm refuses some requests so.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	if first, err := r.Peek(1); err == nil && (first[0] == ' ' || isDigit(first[0])) {
+		header, _ := r.Peek(pmi2Header)
+		n, err := strconv.Atoi(strings.TrimSpace(string(header)))
+		if err == nil && n > 0 && len(header) == pmi2Header {
+			text, _ := r.Peek(min(pmi2Header+n, MaxLine))
+			return text, errPMI2
+		}
+	}
+	return r.ReadSlice('\n')
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
 // parseRead parses the result of a read.
 func parseRead(text []byte, err error) (Line, error) {
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		return Line{}, fmt.Errorf("the launcher's line %s is over %d bytes", Quote(string(text)), MaxLine)
+	case errors.Is(err, errPMI2):
+		return Line{}, fmt.Errorf("the launcher's message %s: %w", Quote(string(text)), err)
 	case err != nil && len(text) > 0:
 		return Line{}, fmt.Errorf("the launcher's line %s is truncated: %w", Quote(string(text)), err)
 	case err != nil:
@@ -284,4 +314,8 @@ func describeError(text string, err error) error {
 	return fmt.Errorf("%w (after %s)", err, quoteRequest(text))
 }
 
-func quoteRequest(text string) string { return Quote(strings.TrimSuffix(text, "\n")) }
+// quoteRequest quotes the first line of a request. The others of a spawn may be secrets.
+func quoteRequest(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return Quote(first)
+}

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestClient_GoldenDialogues replays the scripts in testdata. A script has calls, the lines of the
-// client (>) and of the server (<), and results (=). "<+" is a line without its end, and "< close"
+// client (>) and of the server (<), and results (=). "<+" is text without an end, and "< close"
 // the end of the connection. Consecutive lines of the server are sent in one piece. LONG stands for
 // 2,500 bytes.
 func TestClient_GoldenDialogues(t *testing.T) {
@@ -174,6 +174,12 @@ func do(t *testing.T, c *Client, call string) string {
 		result, err = found(c.Lookup(ctx, arg(1)))
 	case "unpublish":
 		err = c.Unpublish(ctx, arg(1))
+	case "spawn": // The arguments are after the program. ~ stands for a space, and "" for an empty text.
+		s := SpawnRequest{N: num(1), Dir: arg(2), Key: "hand-over", Text: arg(3), Program: arg(4)}
+		for _, a := range f[min(5, len(f)):] {
+			s.Args = append(s.Args, strings.Trim(strings.ReplaceAll(a, "~", " "), `"`))
+		}
+		err = c.Spawn(ctx, s)
 	case "finalize":
 		err = c.Finalize(ctx)
 	case "abort":

@@ -14,26 +14,41 @@ const segmentsPrefix = "segments="
 // maxSegments suffices for the mapping of ten thousand ranks.
 const maxSegments = 1 << 10
 
+// segment is a key with a value of up to the server's limit.
+type segment struct{ key, value string }
+
 // Put stores a text of printable ASCII without spaces under key. It is visible, to this process
 // too, after the next barrier.
 func (c *Client) Put(ctx context.Context, key, text string) error {
+	segments, err := c.splitValue(key, text)
+	if err != nil {
+		return transportError("put "+key, err)
+	}
+	for _, s := range segments {
+		if err := c.put(ctx, s.key, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitValue returns the segments of a text, the last one under key itself.
+func (c *Client) splitValue(key, text string) ([]segment, error) {
 	most := c.maxValue(key)
 	if len(text) <= most {
-		return c.put(ctx, key, text)
+		return []segment{{key, text}}, nil
 	}
 	// Keys of segments are longer, and their values shorter.
 	most = c.maxValue(segmentKey(key, maxSegments, maxSegments))
 	n := (len(text) + most - 1) / max(most, 1)
 	if n > maxSegments || most < 1 {
-		return transportError("put "+key, fmt.Errorf("%w: %d bytes are more than %d segments of %d", errRequest, len(text), maxSegments, most))
+		return nil, fmt.Errorf("%w: %d bytes are more than %d segments of %d", errRequest, len(text), maxSegments, most)
 	}
+	var segments []segment
 	for i := range n {
-		part := text[i*most : min((i+1)*most, len(text))]
-		if err := c.put(ctx, segmentKey(key, i+1, n), part); err != nil {
-			return err
-		}
+		segments = append(segments, segment{segmentKey(key, i+1, n), text[i*most : min((i+1)*most, len(text))]})
 	}
-	return c.put(ctx, key, segmentsPrefix+strconv.Itoa(n))
+	return append(segments, segment{key, segmentsPrefix + strconv.Itoa(n)}), nil
 }
 
 func (c *Client) put(ctx context.Context, key, text string) error {
