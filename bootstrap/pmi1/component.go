@@ -34,6 +34,8 @@ type Params struct {
 	Port string `param:"port" default:"" level:"developer" scope:"process" doc:"PMI-1 server as host:port; empty: from PMI_FD or PMI_PORT"`
 	ID   int    `param:"id" default:"0" min:"0" level:"developer" scope:"process" doc:"number of this process at that server, as in PMI_ID"`
 
+	Spawned bool `param:"spawned" default:"false" level:"developer" scope:"process" doc:"another process has started this one by a spawn of that server, as in PMI_SPAWNED"`
+
 	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"construction of communicators from groups: meet, over connections between the members; groups, by barriers of the launcher (PMI 1.2); all, by barriers of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
 	Select    string `reads:"bootstrap"`

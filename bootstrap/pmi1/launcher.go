@@ -57,7 +57,8 @@ func (l *launcher) entryName(p framework.Proc) string {
 }
 
 // Publish implements mesh.Launcher. The entry remains when this process finalizes. A second call
-// with the same entry has no effect, and with another one it is ErrPublished.
+// with the same entry has no effect, and with another one it is ErrPublished. The entry of an added
+// process stays in this process.
 func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	const op = "publish the address"
 	me := l.proc.id.Proc
@@ -69,6 +70,10 @@ func (l *launcher) Publish(ctx context.Context, entry []byte) error {
 	}
 	if len(entry) > mesh.MaxEntry {
 		return fmt.Errorf("%w: bootstrap pmi1: %s of %v: %d bytes, limit %d", framework.ErrUnsupported, op, me, len(entry), mesh.MaxEntry)
+	}
+	if l.proc.handOver != nil {
+		l.recordEntry(me, entry)
+		return nil
 	}
 	if err := l.checkUsable(op, "the launcher"); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/mapping"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/bootstrap/pmi1/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
@@ -28,6 +29,8 @@ type process struct {
 	err  error
 	id   bootstrap.Identity
 	wire *wire.Client
+	// nil in the first processes of a job.
+	handOver *mesh.HandOver
 
 	mu    sync.Mutex
 	users int
@@ -123,7 +126,10 @@ func (p *process) identify(ctx context.Context) (err error) {
 	if err := p.wire.Init(ctx); err != nil {
 		return err
 	}
-	p.id = bootstrap.Identity{Proc: framework.Proc{Namespace: p.wire.KVSName(), Rank: uint32(rank)}, Size: size}
+	if p.handOver, err = p.readHandOver(ctx, size); err != nil {
+		return err
+	}
+	p.id = jobIdentity(p.wire.KVSName(), rank, size, p.handOver)
 	text, ok, err := p.wire.Get(ctx, mappingKey)
 	if broken := p.wire.Err(); broken != nil {
 		return broken
@@ -134,6 +140,9 @@ func (p *process) identify(ctx context.Context) (err error) {
 	var nodes bootstrap.NodeMap
 	if err == nil {
 		nodes, err = mapping.Parse(text, size)
+		for i := range nodes {
+			nodes[i].First += uint32(p.id.FirstRank)
+		}
 	}
 	id := p.id.OnNode(nodes)
 	if err == nil {

@@ -24,6 +24,10 @@ const (
 	envID        = "PMI_ID"
 	envLocalRank = "MPI_LOCALRANKID"
 	envLocalSize = "MPI_LOCALNRANKS"
+	// "1" in a process that another process has started by a spawn.
+	envSpawned = "PMI_SPAWNED"
+	// Job and step of Slurm.
+	envSlurmStep = "PMI_JOBID"
 )
 
 // serverAddress is the address of this process's PMI-1 server.
@@ -40,6 +44,10 @@ type serverAddress struct {
 
 	// -1 if unknown.
 	localRank, localSize int
+
+	isSpawned bool
+	// "" under other launchers.
+	slurmStep string
 }
 
 // key identifies a server address. Tests have several processes.
@@ -62,13 +70,16 @@ func findServer(params *Params, lookup func(string) (string, bool)) (serverAddre
 			*into = n // These are used for a check only, so an invalid value is ignored.
 		}
 	}
-	var ok bool
-	var err error
 	if params.Port != "" {
-		p.port, p.pmiID = params.Port, params.ID
+		p.port, p.pmiID, p.isSpawned = params.Port, params.ID, params.Spawned
 		p.localRank, p.localSize = -1, -1
 		return p, checkPort(p.port)
 	}
+	spawned, _ := lookup(envSpawned)
+	p.isSpawned = spawned == "1"
+	var ok bool
+	var err error
+	p.slurmStep, _ = lookup(envSlurmStep)
 	if p.fd, ok, err = readNumber(lookup, envFD, 0); ok || err != nil {
 		if err == nil {
 			err = p.rankAndSize(lookup)

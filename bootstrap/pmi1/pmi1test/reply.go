@@ -41,6 +41,8 @@ func (s *Server) reply(conn net.Conn, rank *int, cmd string, f map[string]string
 		return s.barrier(conn, f["group"]), true
 	case "publish_name", "lookup_name", "unpublish_name":
 		return s.serveName(cmd, f["service"], f["port"]), true
+	case "spawn":
+		return s.spawn(f), true
 	case "finalize":
 		return s.formatAnswer("finalize_ack", 0, ""), true
 	case "abort":
@@ -66,18 +68,32 @@ func (s *Server) formatAnswer(cmd string, rc int, rest string) string {
 	return fmt.Sprintf("cmd=%s%s rc=%d\n", cmd, rest, rc)
 }
 
+// spawn starts a job. Slurm's srun refuses it, in the form of PMI-2.
+func (s *Server) spawn(f map[string]string) string {
+	if s.options.Style == Slurm {
+		text := "cmd=spawn-response;rc=1;errmsg=spawn_failed;"
+		return fmt.Sprintf("%6d%s", len(text), text)
+	}
+	if err := s.startJob(f); err != nil {
+		return s.formatAnswer("spawn_result", 1, "msg=no_port")
+	}
+	return s.formatAnswer("spawn_result", 0, "")
+}
+
 // serveName serves the name service.
 func (s *Server) serveName(cmd, service, port string) string {
-	there, published := s.names[service]
+	s.names.Lock()
+	defer s.names.Unlock()
+	there, published := s.names.ports[service]
 	ok := published
 	rest := ""
 	switch cmd {
 	case "publish_name":
 		if ok = !published || s.options.Style == Slurm; ok {
-			s.names[service] = port
+			s.names.ports[service] = port
 		}
 	case "unpublish_name":
-		delete(s.names, service)
+		delete(s.names.ports, service)
 		ok = ok || s.options.Style == Slurm
 	case "lookup_name":
 		if ok {

@@ -8,6 +8,7 @@ package pmi1test
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -32,15 +33,19 @@ type Options struct {
 	// PMI_process_mapping, or "" for none.
 	Mapping string
 	Style   Style
+	// Called on a new goroutine for each job that a process spawns, before or after the answer.
+	// Close waits for it. nil starts no processes.
+	OnSpawn func(job *Server)
 }
 
 // A Fault is a wrong answer of a server.
 type Fault struct {
 	// Command to which the answer is wrong.
 	Cmd string
-	// Exact answer, in place of the request's execution. If all fields but Cmd are zero, there is
-	// no answer.
+	// Exact answer, in place of the request's execution. If it is empty, there is no answer.
 	Response string
+	// The request is executed in addition to Response.
+	MustExecute bool
 	// The connection is closed after the answer.
 	MustClose bool
 	// The correct answer is sent twice in one piece.
@@ -57,7 +62,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
-	names map[string]string
+	names *nameTable
 	// Values that were put since the last barrier.
 	pendingValues map[string]string
 	values        map[string]string
@@ -68,16 +73,21 @@ type Server struct {
 	violations     []string
 	finalizedRanks []int
 	abortStatuses  []int
+	spawned        []*Server
+	// Of a spawned job. It is constant.
+	command Command
 }
 
 // Start starts a server on a port of this host.
-func Start(o Options) (*Server, error) {
+func Start(o Options) (*Server, error) { return start(o, &nameTable{ports: map[string]string{}}) }
+
+func start(o Options, names *nameTable) (*Server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		options: o, listener: l, conns: map[net.Conn]struct{}{}, names: map[string]string{},
+		options: o, listener: l, conns: map[net.Conn]struct{}{}, names: names,
 		pendingValues: map[string]string{}, values: map[string]string{}, barrierConns: map[string][]net.Conn{},
 	}
 	if o.Mapping != "" {
@@ -108,7 +118,11 @@ func (s *Server) Close() {
 	for conn := range s.conns {
 		conn.Close()
 	}
+	jobs := slices.Clone(s.spawned)
 	s.mu.Unlock()
+	for _, job := range jobs {
+		job.Close()
+	}
 	s.wg.Wait()
 }
 
@@ -142,17 +156,17 @@ func (s *Server) AbortStatuses() (statuses []int) {
 
 // Names returns the published names.
 func (s *Server) Names() map[string]string {
-	names := map[string]string{}
-	s.locked(func() {
-		for k, v := range s.names {
-			names[k] = v
-		}
-	})
-	return names
+	s.names.Lock()
+	defer s.names.Unlock()
+	return maps.Clone(s.names.ports)
 }
 
 // Publish publishes a name, as a process of another job could.
-func (s *Server) Publish(service, port string) { s.locked(func() { s.names[service] = port }) }
+func (s *Server) Publish(service, port string) {
+	s.names.Lock()
+	defer s.names.Unlock()
+	s.names.ports[service] = port
+}
 
 func (s *Server) locked(f func()) {
 	s.mu.Lock()
@@ -167,12 +181,11 @@ func (s *Server) serve(conn net.Conn, rank int) {
 		spoke, finished := false, false
 		r := bufio.NewReader(conn)
 		for !finished {
-			line, err := r.ReadString('\n')
+			line, err := readRequest(r)
 			if err != nil {
 				break
 			}
 			spoke = true
-			line = strings.TrimSuffix(line, "\n")
 			s.locked(func() { finished = s.answer(conn, &rank, line) })
 		}
 		s.locked(func() {
@@ -187,14 +200,16 @@ func (s *Server) serve(conn net.Conn, rank int) {
 // answer answers one request, and reports whether it ends the connection.
 func (s *Server) answer(conn net.Conn, rank *int, line string) (isLast bool) {
 	s.requests = append(s.requests, line)
-	fields := map[string]string{}
-	for word := range strings.FieldsSeq(line) {
-		k, v, _ := strings.Cut(word, "=")
-		fields[k] = v
-	}
+	fields := parseRequest(line)
 	cmd := fields["cmd"]
+	if cmd == "spawn" && !s.isSpawnAccepted(line) {
+		cmd = "unreadable " + cmd
+	}
 	if f := s.fault; f != nil && f.Cmd == cmd && !f.IsRepeated && f.TruncatedField == "" {
 		s.fault = nil
+		if f.MustExecute {
+			s.reply(conn, rank, cmd, fields)
+		}
 		conn.Write([]byte(f.Response))
 		return f.MustClose
 	}

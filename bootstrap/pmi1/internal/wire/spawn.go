@@ -10,9 +10,9 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// A SpawnRequest describes processes to start as a job of their own at the server, with a key space
-// of its own. Strings have no control characters and no backslash, and the program, the directory
-// and the arguments are not empty.
+// A SpawnRequest describes processes to start. At the server they are a new job with a new key
+// space. Strings have no control characters and no backslash, and the program, the directory and
+// the arguments are not empty.
 type SpawnRequest struct {
 	N       int
 	Program string
@@ -29,10 +29,10 @@ const (
 	maxSpawnLines = 980
 )
 
-// Texts by which servers find the end of a spawn. The end of any line may be the first, and any
-// line may contain the others.
+// spawnEnd marks the end of a spawn for servers, at the end of any line.
 const spawnEnd = "endcmd"
 
+// spawnCounts begin numbers that newer servers read, within any line.
 var spawnCounts = []string{"totspawns=", "spawnssofar="}
 
 // Spawn starts all processes of s or none. It returns when the server has accepted or refused them,
