@@ -49,6 +49,7 @@ var roles = map[string]func(ctx context.Context) (status int, err error){
 	"forgets": roleForget,
 	"aborts":  roleAbort,
 	"leaves":  roleLeave,
+	"spawns":  roleSpawn,
 }
 
 func openAnd(ctx context.Context, f func(*launcher) error) error {
@@ -178,6 +179,73 @@ func roleLeave(ctx context.Context) (status int, err error) {
 	return status, err
 }
 
+// roleSpawn lets rank 0 start pairs of processes and wait for each. The other ranks do not connect.
+func roleSpawn(ctx context.Context) (int, error) {
+	number := os.Getenv(envRank) + os.Getenv(envID)
+	if os.Getenv(envSpawned) == "" && number != "0" {
+		return 0, untilThere(ctx, "done-0")
+	}
+	return 0, openAnd(ctx, func(l *launcher) error {
+		if h, ok := l.HandOver(); ok {
+			return joinJob(ctx, l, h)
+		}
+		id := l.Identity()
+		c, err := openClient(ctx, bootstrap.Env{Params: new(Params)}, l, "meet")
+		if err != nil {
+			return err
+		}
+		entry, err := find(ctx, l, id.Proc)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		for i := range spawnRounds {
+			if err := spawnTwo(ctx, l, mesh.HandOver{Namespace: id.Proc.Namespace, FirstRank: id.Size + 2*i, Size: 2, MaxSize: 2 * id.Size, Entry: entry}); err != nil {
+				return fmt.Errorf("spawn %d: %w", i, err)
+			}
+		}
+		fmt.Printf("rank 0: %d spawns of 2 processes until they have ended: %v each\n", spawnRounds, (time.Since(began) / spawnRounds).Round(time.Microsecond))
+		return errors.Join(c.Close(), os.WriteFile(filepath.Join(os.Getenv(dirVar), "done-0"), nil, 0o600))
+	})
+}
+
+const spawnRounds = 20
+
+// spawnTwo starts two processes and waits for their ends.
+func spawnTwo(ctx context.Context, l *launcher, h mesh.HandOver) error {
+	b, err := h.Encode()
+	if err != nil {
+		return err
+	}
+	s := mesh.SpawnRequest{N: 2, Program: os.Args[0], Args: []string{"an argument", "é=1"}, Dir: os.Getenv(dirVar), HandOver: b}
+	if err := l.Spawn(ctx, s); err != nil {
+		return err
+	}
+	return untilThere(ctx, fmt.Sprint("done-", h.FirstRank), fmt.Sprint("done-", h.FirstRank+1))
+}
+
+// joinJob is the part of an added process in roleSpawn.
+func joinJob(ctx context.Context, l *launcher, h mesh.HandOver) error {
+	id := l.Identity()
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	entry, err := find(ctx, l, framework.Proc{Namespace: h.Namespace})
+	if err != nil {
+		return err
+	}
+	switch rank := int(id.Proc.Rank); {
+	case id.Proc.Namespace != h.Namespace || id.FirstRank != h.FirstRank || rank != h.FirstRank+id.LocalRank || id.Size != 2 || id.MaxSize != h.MaxSize || id.LocalSize != 2:
+		return fmt.Errorf("identity %+v with hand-over %+v", id, h)
+	case !bytes.Equal(entry, h.Entry):
+		return errors.New("the entry of rank 0 in the address book differs from that of the hand-over")
+	case dir != os.Getenv(dirVar) || !slices.Equal(os.Args[1:], []string{"an argument", "é=1"}):
+		return fmt.Errorf("%q in %s", os.Args, dir)
+	}
+	return errors.Join(l.Close(), os.WriteFile(filepath.Join(dir, fmt.Sprint("done-", id.Proc.Rank)), nil, 0o600))
+}
+
 // mpiexec runs a role as a job of four, and returns its output and status.
 func mpiexec(t *testing.T, role string, args ...string) (output string, status int) {
 	t.Helper()
@@ -200,6 +268,21 @@ func TestHydra_TwoRanks_FindEachOther(t *testing.T) {
 			}
 			out, status := mpiexec(t, "meet", args...)
 			if status != 0 || strings.Count(out, "rank ") != 2 {
+				t.Errorf("status %d: %s", status, out)
+			}
+			t.Log(out)
+		})
+	}
+}
+
+func TestHydra_Spawn_AddedProcessesJoinJob(t *testing.T) {
+	for name, args := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
+		t.Run(name, func(t *testing.T) {
+			if name == "port" {
+				needs.HostName(t)
+			}
+			out, status := mpiexec(t, "spawns", args...)
+			if status != 0 || !strings.Contains(out, "until they have ended") {
 				t.Errorf("status %d: %s", status, out)
 			}
 			t.Log(out)
