@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +24,6 @@ import (
 // handOverKey is the key of the hand-over.
 const handOverKey = "ferry-hand-over"
 
-// noSpawn is the reason of ErrUnsupported under Slurm.
-const noSpawn = "srun --mpi=pmi2 cannot start processes in a running step; start the program by `ferry run`, mpiexec.hydra or mpirun"
-
 // Spawn implements mesh.Spawner. The server passes no environment of the caller. It accepts a
 // program that its node does not have, and Hydra ends the job for a directory that its node does
 // not have, so both are checked on this node.
@@ -35,7 +33,9 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 		return err
 	}
 	if l.proc.isSlurm() {
-		return fmt.Errorf("%w: bootstrap pmi1: %s: %s", framework.ErrUnsupported, op, noSpawn)
+		if err := checkSlurm(s.N, os.LookupEnv); err != nil {
+			return fmt.Errorf("%w: bootstrap pmi1: %s: %w", framework.ErrUnsupported, op, err)
+		}
 	}
 	if err := checkProgram(s); err != nil {
 		return fmt.Errorf("%w: bootstrap pmi1: %s: %w", framework.ErrConfig, op, err)
@@ -46,8 +46,12 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	})
 }
 
-// isSlurm reports whether Slurm serves this process. Slurm names the key space like the step.
-func (p *process) isSlurm() bool { return p.address.slurmStep == p.wire.KVSName() }
+// isSlurm reports whether Slurm serves this process. Its key spaces have the number of the job.
+func (p *process) isSlurm() bool {
+	job, _, isStep := strings.Cut(p.address.slurmStep, ".")
+	kvs, _, _ := strings.Cut(p.wire.KVSName(), ".")
+	return isStep && job == kvs
+}
 
 func checkProgram(s mesh.SpawnRequest) error {
 	if s.N < 1 {

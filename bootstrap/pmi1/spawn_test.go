@@ -72,7 +72,7 @@ func added(t *testing.T, job *pmi1test.Server, id int) (*launcher, error) {
 }
 
 func TestSpawn_AddedProcesses_JoinJobOfSpawner(t *testing.T) {
-	for name, style := range map[string]pmi1test.Style{"hydra 4.0.2": pmi1test.Hydra402, "new hydra": pmi1test.HydraNew} {
+	for name, style := range styles {
 		t.Run(name, func(t *testing.T) {
 			s := server(t, pmi1test.Options{Style: style, Mapping: "(vector,(0,1,1))"})
 			req, want := request(t, s)
@@ -237,18 +237,41 @@ func TestSpawn_ImpossibleRequest_IsNotSent(t *testing.T) {
 	}
 }
 
-// Slurm names the key space like the step.
-func TestSpawn_Slurm_IsUnsupported(t *testing.T) {
-	s := server(t, pmi1test.Options{Style: pmi1test.Slurm})
-	req, _ := request(t, s)
+// Slurm does not answer requests that it cannot execute while the step runs.
+func TestSpawn_Slurm_NeedsOverlapAndAllocation(t *testing.T) {
+	s := server(t, pmi1test.Options{Style: pmi1test.Slurm, KVSName: "12.0"})
+	req, _ := request(t, server(t, pmi1test.Options{}))
 	l := rank(t, s, 1)
-	l.proc.address.slurmStep = kvsname
+	l.proc.address.slurmStep = "12.0"
 	before := len(s.Requests())
-	if err := l.Spawn(t.Context(), req); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "srun --mpi=pmi2") {
+	t.Setenv(envSlurmOverlap, "") // Restores it after the test.
+	os.Unsetenv(envSlurmOverlap)
+	if err := l.Spawn(t.Context(), req); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "SLURM_OVERLAP=1") {
 		t.Errorf("got %v", err)
 	}
+	t.Setenv(envSlurmOverlap, "1")
+	for _, c := range []struct{ cpus, perTask, want string }{
+		{"1", "", "allocation of 1 "},
+		{"2(x2),3", "4", "allocation of 1 "},
+	} {
+		t.Setenv(envSlurmCPUs, c.cpus)
+		t.Setenv(envSlurmCPUsPerTask, c.perTask)
+		if err := l.Spawn(t.Context(), req); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
 	if len(s.Requests()) != before {
-		t.Error("it was sent")
+		t.Error("a request was sent")
+	}
+	for _, c := range []struct{ cpus, perTask string }{{"2", ""}, {"1(x2)", "1"}, {"1,1", ""}, {"", ""}, {"many", "2"}, {"2", "many"}} {
+		t.Setenv(envSlurmCPUs, c.cpus)
+		t.Setenv(envSlurmCPUsPerTask, c.perTask)
+		if err := l.Spawn(t.Context(), req); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if a, err := added(t, s.Spawned()[0], 1); err != nil || a.Identity().Proc != proc(5) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -68,14 +68,13 @@ func (s *Server) formatAnswer(cmd string, rc int, rest string) string {
 	return fmt.Sprintf("cmd=%s%s rc=%d\n", cmd, rest, rc)
 }
 
-// spawn starts a job. Slurm's srun refuses it, in the form of PMI-2.
+// spawn starts a job.
 func (s *Server) spawn(f map[string]string) string {
-	if s.options.Style == Slurm {
-		text := "cmd=spawn-response;rc=1;errmsg=spawn_failed;"
-		return fmt.Sprintf("%6d%s", len(text), text)
-	}
 	if err := s.startJob(f); err != nil {
 		return s.formatAnswer("spawn_result", 1, "msg=no_port")
+	}
+	if s.options.Style == Slurm {
+		return s.formatAnswer("spawn_result", 0, fmt.Sprintf("jobid=%s-%d", s.options.KVSName, len(s.spawned)))
 	}
 	return s.formatAnswer("spawn_result", 0, "")
 }
