@@ -27,6 +27,8 @@ func (m *member) recover(ctx context.Context) error {
 	for m.comm == nil {
 		change, ok, err := m.session.ResourceChange(ctx, m.pset)
 		switch {
+		case errors.Is(err, mpi.ErrProcFailed): // Under launchers other than ferry run, rank 0 of the job holds the sets.
+			err = fmt.Errorf("the job cannot change any more: %v", err)
 		case err != nil:
 		case !ok:
 			err = m.awaitChange()
