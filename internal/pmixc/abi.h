@@ -66,6 +66,7 @@ enum { FPMIX_GLOBAL = 3 };
 #define FPMIX_QUERY_PSET_NAMES "pmix.qry.psets"
 #define FPMIX_QUERY_PSET_MEMBERSHIP "pmix.qry.pmems"
 #define FPMIX_PSET_NAME "pmix.pset.nm"
+#define FPMIX_SPAWN_CHILD_SEP "pmix.spchildsep" // since 5.0
 
 typedef struct fpmix_proc {
 	char nspace[FPMIX_NSPACE_ROOM];
@@ -122,6 +123,16 @@ typedef struct fpmix_query {
 	size_t nqual;
 } fpmix_query;
 
+typedef struct fpmix_app {
+	char *cmd;
+	char **argv; // ends with NULL, as env
+	char **env;
+	char *cwd;
+	int maxprocs;
+	fpmix_info *info;
+	size_t ninfo;
+} fpmix_app;
+
 typedef void (*fpmix_op_done)(int status, void *cbdata);
 
 // Callback of a handler that has processed an event.
@@ -149,6 +160,7 @@ typedef struct fpmix_calls {
 	int (*PMIx_Group_construct)(const char group[], const fpmix_proc procs[], size_t nprocs,
 				    const fpmix_info directives[], size_t ndirs, fpmix_info **results, size_t *nresults);
 	int (*PMIx_Query_info)(fpmix_query queries[], size_t nqueries, fpmix_info **results, size_t *nresults);
+	int (*PMIx_Spawn)(const fpmix_info job_info[], size_t ninfo, const fpmix_app apps[], size_t napps, char nspace[]);
 	// Optional. NULL if the library has none.
 	int (*PMIx_Resolve_nodes)(const char nspace[], char **nodes);
 	int (*PMIx_Resolve_peers)(const char node[], const char nspace[], fpmix_proc **procs, size_t *n);

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -186,5 +187,26 @@ func TestCall_NameDoesNotFit_IsRefused(t *testing.T) {
 	}
 	if err := l.Fence(t.Context(), "job", nil, time.Second); err == nil {
 		t.Error("a fence without members")
+	}
+}
+
+func TestApp_StringOrNumberDoesNotFit_IsRefused(t *testing.T) {
+	good := App{Program: "/bin/true", Args: []string{strings.Repeat("x", MaxString)}, N: 1}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*App){
+		"0 processes":      func(a *App) { a.N = 0 },
+		"4294967296 proc":  func(a *App) { a.N = 1 << 32 },
+		`of program ""`:    func(a *App) { a.Program = "" },
+		"131072 bytes":     func(a *App) { a.Args = []string{strings.Repeat("x", MaxString+1)} },
+		`2 bytes, "a\x00"`: func(a *App) { a.Env = []string{"a\x00"} },
+		"at most 1048576":  func(a *App) { a.Env = slices.Repeat([]string{strings.Repeat("x", MaxString)}, 8) },
+	} {
+		a := good
+		change(&a)
+		if err := a.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -40,6 +40,7 @@ int fpmix_load(const char *path, fpmix_lib **out, char *why, size_t room)
 		CALL(PMIx_Get_version), CALL(PMIx_Error_string), CALL(PMIx_Init), CALL(PMIx_Initialized),
 		CALL(PMIx_Finalize), CALL(PMIx_Abort), CALL(PMIx_Put), CALL(PMIx_Commit), CALL(PMIx_Get),
 		CALL(PMIx_Fence), CALL(PMIx_Register_event_handler), CALL(PMIx_Group_construct), CALL(PMIx_Query_info),
+		CALL(PMIx_Spawn),
 	};
 #undef CALL
 	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++) {
@@ -324,6 +325,18 @@ int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, s
 	}
 	free_infos(lib, results, n);
 	return r;
+}
+
+// fpmix_spawn starts the processes of app, and copies their namespace to nspace, which has room for
+// FPMIX_NSPACE_ROOM bytes. The strings of app stay the caller's, and the library may replace them.
+int fpmix_spawn(fpmix_lib *lib, fpmix_app *app, int is_independent, char *nspace)
+{
+	fpmix_info how;
+	set_flag(&how, FPMIX_SPAWN_CHILD_SEP);
+	memset(nspace, 0, FPMIX_NSPACE_ROOM);
+	int r = lib->f.PMIx_Spawn(is_independent ? &how : NULL, is_independent ? 1 : 0, app, 1, nspace);
+	nspace[FPMIX_NSPACE_ROOM - 1] = 0;
+	return r == FPMIX_OPERATION_SUCCEEDED ? FPMIX_SUCCESS : r;
 }
 
 // Queue of events until Go takes them. They are rare, deaths and the loss of the server. Without

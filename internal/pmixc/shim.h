@@ -44,6 +44,8 @@ int fpmix_nodes(fpmix_lib *lib, const char *nspace, char **nodes);
 int fpmix_peers(fpmix_lib *lib, const char *node, const char *nspace, fpmix_proc **procs, size_t *n);
 int fpmix_pset_members(fpmix_lib *lib, const char *pset, fpmix_proc **members, size_t *n);
 
+int fpmix_spawn(fpmix_lib *lib, fpmix_app *app, int is_independent, char *nspace);
+
 int fpmix_watch(fpmix_lib *lib, int code);
 int fpmix_next(fpmix_event *out);
 uint64_t fpmix_dropped(void);

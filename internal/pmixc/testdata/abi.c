@@ -59,6 +59,15 @@ int main(void)
 	AT(fpmix_query, pmix_query_t, keys);
 	AT(fpmix_query, pmix_query_t, qualifiers);
 	AT(fpmix_query, pmix_query_t, nqual);
+	SIZE(fpmix_app, pmix_app_t);
+	AT(fpmix_app, pmix_app_t, cmd);
+	AT(fpmix_app, pmix_app_t, argv);
+	AT(fpmix_app, pmix_app_t, env);
+	AT(fpmix_app, pmix_app_t, cwd);
+	AT(fpmix_app, pmix_app_t, maxprocs);
+	AT(fpmix_app, pmix_app_t, info);
+	AT(fpmix_app, pmix_app_t, ninfo);
+	WIDTH(fpmix_app, pmix_app_t, maxprocs);
 	same("size of a status", sizeof(int), sizeof(pmix_status_t));
 	same("size of a scope", sizeof(uint8_t), sizeof(pmix_scope_t));
 	same("room of a namespace", FPMIX_NSPACE_ROOM, sizeof(pmix_nspace_t));
@@ -113,6 +122,9 @@ int main(void)
 	KEY(PMIX_QUERY_PSET_NAMES);
 	KEY(PMIX_QUERY_PSET_MEMBERSHIP);
 	KEY(PMIX_PSET_NAME);
+#ifdef PMIX_SPAWN_CHILD_SEP // from 5.0 on
+	KEY(PMIX_SPAWN_CHILD_SEP);
+#endif
 
 	// Keys that Go knows, from the compiler's command line.
 	same("PMIX_JOB_SIZE is " GO_JOB_SIZE, 0, strcmp(GO_JOB_SIZE, PMIX_JOB_SIZE) != 0);
@@ -138,5 +150,6 @@ int main(void)
 	CALL(PMIx_Register_event_handler, NULL, 0, NULL, 0, NULL, NULL, NULL);
 	CALL(PMIx_Group_construct, "", NULL, 0, NULL, 0, NULL, NULL);
 	CALL(PMIx_Query_info, NULL, 0, NULL, NULL);
+	CALL(PMIx_Spawn, NULL, 0, NULL, 0, NULL);
 	return wrong;
 }

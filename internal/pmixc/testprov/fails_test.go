@@ -31,6 +31,7 @@ var failing = []struct{ call, failed, nothing, noArray string }{
 	{"PMIx_Fence", "PMIx_Fence: ERROR (-1)", "no event", "an event without a process"},
 	{"PMIx_Group_construct", "PMIx_Group_construct: ERROR (-1)", "PMIx_Group_construct: NOT-FOUND (-46)", "PMIx_Group_construct: NOT-FOUND (-46)"},
 	{"PMIx_Query_info", "PMIx_Query_info: ERROR (-1)", "PMIx_Query_info: NOT-FOUND (-46)", "PMIx_Query_info: NOT-FOUND (-46)"},
+	{"PMIx_Spawn", "PMIx_Spawn: ERROR (-1)", "PMIx_Spawn: the server has named no namespace", "spawned into a namespace of 255 bytes"},
 	{"PMIx_Abort", "PMIx_Abort: ERROR (-1)", "", ""},
 	{"PMIx_Finalize", "PMIx_Finalize: ERROR (-1)", "", ""},
 }
@@ -121,5 +122,10 @@ func makeCalls(ctx context.Context, path string) error {
 	_, failed = l.Psets(ctx)
 	err = errors.Join(err, failed)
 	_, failed = l.Pset(ctx, "all")
+	err = errors.Join(err, failed)
+	namespace, failed := l.Spawn(ctx, pmixc.App{Program: "/bin/true", Args: []string{"argument"}, Env: []string{"NAME=value"}, N: 2, IsIndependent: true})
+	if failed == nil && namespace != "spawned" {
+		failed = fmt.Errorf("spawned into a namespace of %d bytes", len(namespace))
+	}
 	return errors.Join(err, failed, l.Abort(ctx, 1, "test"), l.Finalize(ctx))
 }
