@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
 		"alone": alone, "leave": leave, "again": member(again), "describe": member(describe), "exchange": member(exchange), "fence": member(fence), "far": member(far),
-		"deaths": member(deaths), "group": member(group), "psets": member(psets), "signals": member(signals), "hang": member(hang), "abort": member(abort),
+		"deaths": member(deaths), "group": member(group), "psets": member(psets), "signals": member(signals), "spawned": member(spawned), "spawning": member(spawning), "hang": member(hang), "abort": member(abort),
 	}, func() error { return goleak.Find() })
 }
 

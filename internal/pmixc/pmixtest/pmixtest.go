@@ -66,6 +66,10 @@ func Main(m *testing.M, programs map[string]Program, after func() error) {
 	os.Exit(0)
 }
 
+// AsProgram returns the variable of the environment that makes a copy of the test binary run a
+// program, for processes that a program starts.
+func AsProgram(name string) string { return envProgram + "=" + name }
+
 // SetFlag sets a flag with a text for the ranks of the job and for the test.
 func SetFlag(flag, text string) error {
 	file := filepath.Join(os.Getenv(envFlags), flag)
