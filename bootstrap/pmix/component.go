@@ -45,6 +45,8 @@ type Params struct {
 
 	Exchange string `param:"exchange" default:"auto" level:"user" scope:"process" doc:"construction of communicators from groups: meet, over connections between the members; groups, by fences of the members; all, by fences of all processes, which must all call; auto: meet. The same in all processes of a job"`
 
+	HandOver string `param:"hand_over" default:"" level:"developer" scope:"process" secret:"true" doc:"identity of a process that a running job has added; the job sets it"`
+
 	Select    string `reads:"bootstrap"`
 	Singleton bool   `reads:"bootstrap.local.singleton"`
 }

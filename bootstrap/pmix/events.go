@@ -50,15 +50,15 @@ func (p *process) deliverEvents() {
 
 // recordEvent records an event, and converts it. ok is false if it is not new.
 func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
-	proc := framework.Proc{Namespace: e.Proc.Namespace, Rank: e.Proc.Rank}
-	isOtherJob := proc.Namespace != p.id.Proc.Namespace
+	proc, isOfJob := p.jobProc(e.Proc)
+	isOtherJob := e.Proc.Namespace != p.self.Namespace
 	switch {
-	case e.Code != pmixc.LostConnection && proc.Namespace != "":
+	case e.Code != pmixc.LostConnection && isOfJob:
 		if _, known := p.failures[proc]; !known {
 			p.failures[proc] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
 			return p.deathEvent(proc), true
 		}
-	case e.Code == pmixc.LostConnection && (isOtherJob || proc == p.id.Proc) && !p.isServerLost: // This process's own connection.
+	case e.Code == pmixc.LostConnection && (isOtherJob || e.Proc == p.self) && !p.isServerLost: // This process's own connection.
 		p.isServerLost = true
 		return serverLost(), true
 	}

@@ -36,6 +36,8 @@ type search struct {
 // of other nodes. So for a process that may be on another node a search continues in the
 // background, and a later Find returns its result.
 //
+// In an added process it finds those that were started together, and no others.
+//
 // Without PMIX_IMMEDIATE a Get of a missing value takes two seconds to fail.
 func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok bool, err error) {
 	op := fmt.Sprintf("find the entry of %v", p)
@@ -44,6 +46,9 @@ func (l *launcher) Find(ctx context.Context, p framework.Proc) (entry []byte, ok
 	}
 	if err := l.checkUsable(op); err != nil {
 		return nil, false, err
+	}
+	if _, ok := l.serverProc(p); !ok {
+		return nil, false, nil
 	}
 	err = l.getEntry(ctx, p, 0)
 	if isNotFound(err) && !l.isHere(p) {
@@ -82,7 +87,8 @@ func (p *process) isHere(proc framework.Proc) bool {
 func (p *process) getEntry(ctx context.Context, proc framework.Proc, wait time.Duration) error {
 	limited, cancel := withTimeout(ctx, wait+callTimeout)
 	defer cancel()
-	v, err := p.lib.Get(limited, pmixc.Proc{Namespace: proc.Namespace, Rank: proc.Rank}, entryKey, wait)
+	at, _ := p.serverProc(proc)
+	v, err := p.lib.Get(limited, at, entryKey, wait)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +15,22 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// identify requests the identity of this process. The answers are in libpmix's memory after Init,
+// identify determines the identity of this process. handOver is the parameter.
+func (p *process) identify(ctx context.Context, handOver string) error {
+	var err error
+	if p.handOver, p.isAdded, err = handOverFor(handOver, serverNamespace(os.Getenv), p.self); err != nil {
+		return err
+	}
+	if p.id, err = requestIdentity(ctx, p.lib, p.self); err == nil && p.isAdded {
+		p.id, err = joinJob(p.id, p.handOver)
+	}
+	return err
+}
+
+// requestIdentity requests the identity of this process at the launcher. The answers are in libpmix's memory after Init,
 // or at the server of this node. It does not ask for the parent of the job, because processes that
 // were spawned under mpirun do not find PMIX_PARENT_ID.
-func identify(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
+func requestIdentity(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
 	job := pmixc.Proc{Namespace: me.Namespace, Rank: pmixc.Wildcard}
 	size, err := lib.Get(ctx, job, pmixc.JobSize, 0)
 	if err != nil {

@@ -89,7 +89,11 @@ func isAnswer(err error) bool {
 var errNoMap = errors.New("no map of the nodes")
 
 // resolveNodeMap returns the map of the environment under Slurm, and otherwise that of the server.
+// It returns no map in an added process, because the server numbers the nodes of each namespace.
 func (p *process) resolveNodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
+	if p.isAdded {
+		return nil, nil
+	}
 	if text, has := os.LookupEnv(slurmMapping); has && launched.IsSlurmPMIx(os.LookupEnv) {
 		m, err := mapping.Parse(text, p.id.Size)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
@@ -26,7 +27,12 @@ const (
 // process.
 type process struct {
 	lib *pmixc.Library
-	id  bootstrap.Identity
+	// Identity at the server.
+	self pmixc.Proc
+	id   bootstrap.Identity
+	// Hand-over of an added process.
+	handOver mesh.HandOver
+	isAdded  bool
 
 	mu sync.Mutex
 	// Number of open launchers.
@@ -40,6 +46,8 @@ type process struct {
 	searches map[framework.Proc]*search
 	psets    psets
 	nodes    nodeMap
+	// Processes that this process has started.
+	spawnedJobs []spawnedJob
 	// Ends the watch. nil if there is none.
 	stopWatch func()
 
@@ -72,7 +80,7 @@ func openLauncher(ctx context.Context, p *Params) (*launcher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", componentName, err)
 		}
-		if current, err = initialize(ctx, lib); err != nil {
+		if current, err = initialize(ctx, lib, p.HandOver); err != nil {
 			return nil, err
 		}
 	}
@@ -82,8 +90,8 @@ func openLauncher(ctx context.Context, p *Params) (*launcher, error) {
 	return &launcher{process: current, log: slog.New(slog.DiscardHandler)}, nil
 }
 
-// initialize connects to the server and identifies the process.
-func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
+// initialize connects to the server and identifies the process. handOver is the parameter.
+func initialize(ctx context.Context, lib *pmixc.Library, handOver string) (*process, error) {
 	limited, cancel := withTimeout(ctx, initTimeout)
 	defer cancel()
 	if err := checkReachable(limited, serverURI(os.Getenv)); err != nil {
@@ -101,11 +109,11 @@ func initialize(ctx context.Context, lib *pmixc.Library) (*process, error) {
 		return nil, err
 	}
 	p := &process{
-		lib:     lib,
+		lib: lib, self: me,
 		nodes:   newNodeMap(),
 		entries: map[framework.Proc][]byte{}, failures: map[framework.Proc]string{}, searches: map[framework.Proc]*search{},
 	}
-	if p.id, err = identify(limited, lib, me); err == nil {
+	if err = p.identify(limited, handOver); err == nil {
 		err = p.registerEvents(limited)
 	}
 	if err != nil {

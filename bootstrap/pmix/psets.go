@@ -70,12 +70,13 @@ func (l *launcher) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, e
 		return bootstrap.PsetInfo{}, callError(ctx, op, err)
 	}
 	var members framework.ProcsBuilder
-	for _, p := range procs {
-		members.Add(framework.Proc{Namespace: p.Namespace, Rank: p.Rank})
-	}
-	info.Members = members.Procs()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, p := range procs {
+		proc, _ := l.jobProc(p)
+		members.Add(proc)
+	}
+	info.Members = members.Procs()
 	if l.psets.members == nil {
 		l.psets.members = map[string]framework.Procs{}
 	}

@@ -23,6 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
 		"pairs": pairs, "nodes": nodes, "mapped": mapped, "mappedLater": mappedLater, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "kit": kit,
+		"abandoned": abandoned, "adds": adds, "added": added, "addedDeaths": addedDeaths, "nesting": nesting, "nested": nested,
 	}, func() error { return goleak.Find() })
 }
 

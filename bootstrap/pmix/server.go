@@ -26,12 +26,28 @@ func serverName() string {
 // serverURI returns the address of the server, such as tcp4://127.0.0.1:1234, or "" if it is not
 // named.
 func serverURI(getenv func(string) string) string {
+	_, at, _ := strings.Cut(serverVariable(getenv), ";")
+	return at
+}
+
+// serverVariable returns the first variable with the name and the address of the server, such as
+// job.0;tcp4://127.0.0.1:1234, or "".
+func serverVariable(getenv func(string) string) string {
 	for _, name := range []string{"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2"} {
-		if _, at, ok := strings.Cut(getenv(name), ";"); ok {
-			return at
+		if v := getenv(name); strings.Contains(v, ";") {
+			return v
 		}
 	}
 	return ""
+}
+
+// serverNamespace returns the namespace of the launcher's servers, which their addresses begin with.
+func serverNamespace(getenv func(string) string) string {
+	name, _, _ := strings.Cut(serverVariable(getenv), ";")
+	if at := strings.LastIndexByte(name, '.'); at >= 0 { // A rank follows.
+		name = name[:at]
+	}
+	return name
 }
 
 // reachTimeout limits the connection to a server on another host, such as that of a container.

@@ -37,6 +37,8 @@ const (
 	PMISize       = "PMI_SIZE"
 	PMIxNamespace = "PMIX_NAMESPACE"
 	PMIxRank      = "PMIX_RANK"
+	// Set by bootstrap/pmix for processes that a job adds. It has the key of the job's rank 0.
+	PMIxHandOver = "FERRY_BOOTSTRAP_PMIX_HAND_OVER"
 )
 
 // Variables of launchers that may provide no server.
@@ -68,7 +70,7 @@ func RankVariable(lookup Lookup) string {
 // NamesRank reports whether a variable identifies a process to a launcher other than `ferry run`,
 // or has its connection. Such a variable is valid for one process and not for its children.
 func NamesRank(name string) bool {
-	return slices.Contains(rankVariables, name) || name == slurmLocal ||
+	return slices.Contains(rankVariables, name) || name == slurmLocal || name == PMIxHandOver ||
 		slices.ContainsFunc([]string{"PMI_", "PMI2_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 

@@ -68,7 +68,7 @@ func TestNamesRank_RankVariables_AreRemovedByFerryRun(t *testing.T) {
 			t.Errorf("%s: found %q", name, got)
 		}
 	}
-	for _, name := range []string{"SLURM_LOCALID", "PMI_ID", "PMIX_SERVER_URI2", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"} {
+	for _, name := range []string{"SLURM_LOCALID", "PMI_ID", "PMIX_SERVER_URI2", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", PMIxHandOver} {
 		if !NamesRank(name) {
 			t.Errorf("ranks of ferry run would have %s", name)
 		}
