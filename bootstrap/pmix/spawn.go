@@ -2,8 +2,11 @@ package pmix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/launched"
@@ -43,7 +46,7 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	case pmixc.Is(err, pmixc.NotSupported):
 		return fmt.Errorf("%w: %s: %s: %s can't start processes: %w", framework.ErrUnsupported, componentName, op, serverName(), err)
 	case err != nil:
-		return callError(ctx, op, err)
+		return callError(ctx, op, withJobState(err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,18 +54,54 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	return nil
 }
 
-// spawnApp returns the processes of s, whose namespace is not known yet, for libpmix. The error is
-// that of a request which the launcher cannot carry.
-func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
-	h, err := mesh.DecodeHandOver(s.HandOver)
-	if err != nil {
-		return pmixc.App{}, spawnedJob{}, err
+// jobStates are the texts of Open MPI 4 for the codes above 0 that its mpirun returns, which are
+// states of the job. libpmix has no texts for them.
+var jobStates = map[pmixc.Status]string{68: "ALLOCATION FAILED", 69: "MAP FAILED", 70: "CANNOT LAUNCH"}
+
+// withJobState adds the text of a state of the job to an error of PMIx_Spawn, and the remedy.
+func withJobState(err error) error {
+	var refused *pmixc.Error
+	if errors.As(err, &refused) && jobStates[refused.Code] != "" {
+		return fmt.Errorf("%w: %s: no slots may be free; start mpirun with more slots or with --oversubscribe", err, jobStates[refused.Code])
 	}
+	return err
+}
+
+// spawnApp returns the description of the processes of s for libpmix, and their job without its
+// namespace. The error is that of a request which the launcher cannot carry. A missing program is
+// one, because mpirun ends the job for it.
+func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
 	handOver := handOverText{server: serverNamespace(os.Getenv), parent: p.self.Namespace, handOver: s.HandOver}
 	app := pmixc.App{
 		Program: s.Program, Args: s.Args, Dir: s.Dir, N: s.N,
 		Env:           append(slices.Clone(s.Env), launched.PMIxHandOver+"="+handOver.String()),
 		IsIndependent: true,
 	}
-	return app, spawnedJob{firstRank: uint32(h.FirstRank), size: uint32(s.N)}, app.Check()
+	err := checkPaths(s.Program, s.Dir)
+	if err == nil {
+		err = app.Check()
+	}
+	if err != nil {
+		return pmixc.App{}, spawnedJob{}, err
+	}
+	h, err := mesh.DecodeHandOver(s.HandOver)
+	return app, spawnedJob{firstRank: uint32(h.FirstRank), size: uint32(s.N)}, err
+}
+
+// checkPaths returns an error if this node has no such program or directory.
+func checkPaths(program, dir string) error {
+	if !filepath.IsAbs(program) {
+		return fmt.Errorf("program %q is not an absolute path", program)
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return err
+	}
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", dir)
+	}
+	return err
 }

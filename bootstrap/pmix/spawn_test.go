@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,7 +53,8 @@ func adds(ctx context.Context) error {
 		defer cancel()
 	}
 	err = mesh.Spawner(l).Spawn(limited, request)
-	fmt.Printf("spawn: unsupported %t, transport %t, %v\n", errors.Is(err, framework.ErrUnsupported), errors.Is(err, framework.ErrTransport), err)
+	text := fmt.Sprintf("spawn: unsupported %t, transport %t, %v", errors.Is(err, framework.ErrUnsupported), errors.Is(err, framework.ErrTransport), err)
+	fmt.Println(text)
 	if limit != "" {
 		os.Exit(0) // A call that has not returned prevents finalization.
 	}
@@ -61,7 +63,7 @@ func adds(ctx context.Context) error {
 	} else {
 		err = nil
 	}
-	return errors.Join(err, pmixtest.SetFlag("done", ""), l.Close())
+	return errors.Join(err, pmixtest.SetFlag("done", text), l.Close())
 }
 
 // request returns a request for two processes. A mesh client of this process provides an entry.
@@ -205,7 +207,7 @@ func TestWatch_AddedProcessDies_EventHasRankOfJob(t *testing.T) {
 	}
 }
 
-// Errors quote the server, and nothing is started.
+// The errors quote the server, and no process starts.
 func TestSpawn_ServerRefusesOrDoesNotAnswer_IsAnError(t *testing.T) {
 	installed(t)
 	for how, want := range map[string]string{
@@ -270,6 +272,41 @@ func TestSpawn_LauncherIsKilled_CallEnds(t *testing.T) {
 	t.Log(text)
 	if out, err := job.Wait(); err == nil {
 		t.Error(out)
+	}
+}
+
+// mpirun without free slots refuses with a state of the job, and is then killed, because it does not
+// end by itself.
+func TestSpawn_NoFreeSlots_ErrorHasRemedy(t *testing.T) {
+	installed(t)
+	launcher := slices.DeleteFunc(pmixtest.Mpirun(t, 1, "--host", "localhost:1"), func(arg string) bool { return arg == "--oversubscribe" })
+	job := pmixtest.Start(t, launcher, "adds", envAdded+"=added")
+	text := job.Await(t, "done")
+	if err := job.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := job.Wait(); err == nil {
+		t.Error(out)
+	}
+	if !strings.Contains(text, "spawn: unsupported false, transport true") || !strings.Contains(text, "(69): MAP FAILED: no slots may be free; start mpirun with more slots or with --oversubscribe") {
+		t.Error(text)
+	}
+}
+
+func TestSpawn_LauncherCannotCarryRequest_IsErrUnsupported(t *testing.T) {
+	for want, s := range map[string]mesh.SpawnRequest{
+		"hand-over":               {N: 2, Program: "/bin/true"},
+		"is not an absolute path": {N: 2, Program: "true"},
+		"no such file":            {N: 2, Program: "/nonexistent/program"},
+		"permission denied":       {N: 2, Program: "/etc/passwd"},
+		"/etc/passwd is not a d":  {N: 2, Program: "/bin/true", Dir: "/etc/passwd"},
+		"string of 200000 bytes":  {N: 2, Program: "/bin/true", Args: []string{strings.Repeat("x", 200000)}},
+		"want at most 1048576":    {N: 2, Program: "/bin/true", Env: slices.Repeat([]string{strings.Repeat("x", 100000)}, 11)},
+	} {
+		_, _, err := new(process).spawnApp(s)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 
