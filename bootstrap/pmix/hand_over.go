@@ -13,10 +13,10 @@ import (
 	"github.com/ferrympi/ferry/internal/pmixc"
 )
 
-// handOverText is the hand-over of a spawned process in its environment. Processes that a spawned
-// process starts by itself inherit the variable, possibly as ranks of another launcher. So it has
-// the namespace of the launcher's servers, which all nodes share and no other launcher has, and the
-// namespace of the parent, which a spawned process does not have.
+// handOverText is the hand-over of a spawned process in its environment. Child processes of a
+// spawned process inherit the variable, possibly as ranks of another launcher. So it has the
+// namespace of the launcher's servers, which is equal on all nodes and differs from that of other
+// launchers, and the namespace of the parent, which differs from that of spawned processes.
 type handOverText struct {
 	server, parent string
 	handOver       []byte
