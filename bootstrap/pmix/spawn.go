@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/mesh"
@@ -72,11 +73,9 @@ func withJobState(err error) error {
 // one, because mpirun ends the job for it.
 func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
 	handOver := handOverText{server: serverNamespace(os.Getenv), parent: p.self.Namespace, handOver: s.HandOver}
-	app := pmixc.App{
-		Program: s.Program, Args: s.Args, Dir: s.Dir, N: s.N,
-		Env:           append(slices.Clone(s.Env), launched.PMIxHandOver+"="+handOver.String()),
-		IsIndependent: true,
-	}
+	const name = launched.PMIxHandOver + "="
+	env := slices.DeleteFunc(slices.Clone(s.Env), func(v string) bool { return strings.HasPrefix(v, name) })
+	app := pmixc.App{Program: s.Program, Args: s.Args, Dir: s.Dir, N: s.N, Env: append(env, name+handOver.String()), IsIndependent: true}
 	err := checkPaths(s.Program, s.Dir)
 	if err == nil {
 		err = app.Check()

@@ -310,6 +310,14 @@ func TestSpawn_LauncherCannotCarryRequest_IsErrUnsupported(t *testing.T) {
 	}
 }
 
+// This process may have inherited the hand-over of another one.
+func TestSpawn_EnvironmentHasHandOver_IsReplaced(t *testing.T) {
+	app, _, _ := new(process).spawnApp(mesh.SpawnRequest{N: 1, Program: "/bin/true", Env: []string{"FERRY_BOOTSTRAP_PMIX_HAND_OVER=old", "FERRY_BTL=tcp"}})
+	if len(app.Env) != 2 || app.Env[0] != "FERRY_BTL=tcp" || app.Env[1] != "FERRY_BOOTSTRAP_PMIX_HAND_OVER=.." {
+		t.Errorf("%q", app.Env)
+	}
+}
+
 func TestSpawn_UnderSlurm_IsErrUnsupported(t *testing.T) {
 	t.Setenv("PMIX_NAMESPACE", "slurm.pmix.7.0")
 	err := (&launcher{process: &process{}}).Spawn(t.Context(), mesh.SpawnRequest{N: 2, Program: "/bin/true"})
