@@ -75,6 +75,7 @@ func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
 	handOver := handOverText{server: serverNamespace(os.Getenv), parent: p.self.Namespace, handOver: s.HandOver}
 	const name = launched.PMIxHandOver + "="
 	env := slices.DeleteFunc(slices.Clone(s.Env), func(v string) bool { return strings.HasPrefix(v, name) })
+	env = append(env, storeVariables(os.LookupEnv)...)
 	app := pmixc.App{Program: s.Program, Args: s.Args, Dir: s.Dir, N: s.N, Env: append(env, name+handOver.String()), IsIndependent: true}
 	err := checkPaths(s.Program, s.Dir)
 	if err == nil {
@@ -85,6 +86,22 @@ func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
 	}
 	h, err := mesh.DecodeHandOver(s.HandOver)
 	return app, spawnedJob{firstRank: uint32(h.FirstRank), size: uint32(s.N)}, err
+}
+
+// storeVariables returns variables that let added processes keep the launcher's values in their own
+// memory. PMIx_Init of libpmix 4.2.2 blocks forever in 1 of 30 added processes on a busy machine
+// if it reads the values from the memory that servers share with their processes (ds12, ds21).
+func storeVariables(lookup launched.Lookup) []string {
+	const selection = "PMIX_MCA_gds"
+	if _, isSelected := lookup(selection); isSelected {
+		return nil
+	}
+	offered, _ := lookup("PMIX_GDS_MODULE") // From the server.
+	stores := strings.Split(offered, ",")
+	if slices.ContainsFunc(stores, func(s string) bool { return strings.HasPrefix(s, "ds") }) && slices.Contains(stores, "hash") {
+		return []string{selection + "=hash"}
+	}
+	return nil
 }
 
 // checkPaths returns an error if this node has no such program or directory.

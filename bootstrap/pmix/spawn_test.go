@@ -318,6 +318,20 @@ func TestSpawn_EnvironmentHasHandOver_IsReplaced(t *testing.T) {
 	}
 }
 
+func TestSpawn_ServerSharesMemory_AddedProcessesDoNotUseIt(t *testing.T) {
+	for offered, want := range map[string]string{"ds21,ds12,hash": "[PMIX_MCA_gds=hash]", "hash": "[]", "ds21": "[]", "shmem2,hash": "[]", "": "[]"} {
+		env := map[string]string{"PMIX_GDS_MODULE": offered}
+		lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+		if got := fmt.Sprint(storeVariables(lookup)); got != want {
+			t.Errorf("%q: %s, want %s", offered, got, want)
+		}
+		env["PMIX_MCA_gds"] = "ds21"
+		if got := storeVariables(lookup); got != nil {
+			t.Errorf("selected by the user: %q", got)
+		}
+	}
+}
+
 func TestSpawn_UnderSlurm_IsErrUnsupported(t *testing.T) {
 	t.Setenv("PMIX_NAMESPACE", "slurm.pmix.7.0")
 	err := (&launcher{process: &process{}}).Spawn(t.Context(), mesh.SpawnRequest{N: 2, Program: "/bin/true"})
