@@ -175,10 +175,13 @@ func (e *env) overlap() {
 	right := mpi.PsetArgs{Add: 1, Sub: 1, Partial: true}
 	if m.c.Rank() == 0 {
 		for _, op := range []mpi.PsetOp{mpi.PsetAdd, mpi.PsetSub, mpi.PsetGrow, mpi.PsetShrink, mpi.PsetReplace} {
-			for _, pset := range []string{m.pset, worldPset, selfPset, r.Leaving} {
+			for _, pset := range []string{m.pset, worldPset, r.Leaving} {
 				m.refused(op, right, mpi.ErrPending, r.Leaving, pset)
 			}
 		}
+		// Under other launchers than ferry run, rank 0 of the job can't leave.
+		m.refused(mpi.PsetAdd, right, mpi.ErrPending, r.Leaving, selfPset)
+		m.refused(mpi.PsetGrow, right, mpi.ErrPending, r.Leaving, selfPset)
 		for _, name := range []string{m.pset, r.Leaving, r.Main} {
 			err := m.session.DeletePset(m.ctx, name)
 			m.Is("delete a set of a change", err, mpi.ErrPending)
