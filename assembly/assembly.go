@@ -125,7 +125,7 @@ type Assembly struct {
 		queue        []upcall // Pending, in order.
 		queuedNotes  int      // Number of notes in the queue.
 		isDelivering bool
-		isDumping    bool
+		dumping      map[string]bool // Kinds of the dumps in progress.
 		running      sync.WaitGroup
 	}
 }

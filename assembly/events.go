@@ -51,16 +51,29 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	case bootstrap.ServerLost:
 		a.launcherLost(ev.Reason)
 	case bootstrap.Dump:
-		if a.options.Watcher != nil && !u.isDumping {
-			u.isDumping = true
-			u.running.Go(func() {
-				a.options.Watcher.Dump(ev.Reason)
-				u.Lock()
-				u.isDumping = false
-				u.Unlock()
-			})
-		}
+		a.dump(ev.Reason)
 	}
+}
+
+// mostDumps is the number of dumps in progress.
+const mostDumps = 4
+
+// dump starts a dump, unless one of its kind is in progress. Dumps of different kinds do not delay each other. upcalls is locked.
+func (a *Assembly) dump(kind string) {
+	u := &a.upcalls
+	if a.options.Watcher == nil || u.dumping[kind] || len(u.dumping) == mostDumps {
+		return
+	}
+	if u.dumping == nil {
+		u.dumping = map[string]bool{}
+	}
+	u.dumping[kind] = true
+	u.running.Go(func() {
+		a.options.Watcher.Dump(kind)
+		u.Lock()
+		defer u.Unlock()
+		delete(u.dumping, kind)
+	})
 }
 
 // peerFailed enqueues the failure of an incarnation unless it was reported before. upcalls is locked.

@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,4 +173,34 @@ func hasCards(a *Assembly) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.peers.len() > 0
+}
+
+// blockingDumps is a Watcher whose dumps end on request.
+type blockingDumps struct {
+	Watcher
+	begun chan string
+	end   chan struct{}
+}
+
+func (b *blockingDumps) Dump(kind string) {
+	b.begun <- kind
+	<-b.end
+}
+
+// A request for the blocked calls is not lost because the process reports something else.
+func TestEvent_DumpOfAnotherKind_DoesNotWait(t *testing.T) {
+	dumps := &blockingDumps{Watcher: &watcher{}, begun: make(chan string, mostDumps), end: make(chan struct{})}
+	a, events := newHanging().open(t, dumps)
+	for _, kind := range []string{"traffic", "report", "report", "traffic"} {
+		events.event(bootstrap.Event{Kind: bootstrap.Dump, Reason: kind})
+	}
+	got := []string{<-dumps.begun, <-dumps.begun}
+	slices.Sort(got)
+	close(dumps.end)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(dumps.begun) > 0 || !slices.Equal(got, []string{"report", "traffic"}) {
+		t.Errorf("dumps of %q, and %d more", got, len(dumps.begun))
+	}
 }

@@ -52,6 +52,12 @@ const (
 
 // Dump implements assembly.Watcher for a request of the launcher, because of a hang or a user. Standard error may block.
 func (e *process) Dump(how string) {
+	if how == trafficName {
+		if e.isOpened.Load() {
+			e.sendTraffic()
+		}
+		return
+	}
 	if !e.isOpened.Load() { // Waiting for the end of the opening could deadlock.
 		go io.WriteString(stderr.Writer{}, "ferry: this process is opening its first session\n")
 		return

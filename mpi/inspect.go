@@ -45,19 +45,22 @@ type PeerStats struct {
 
 // Stats returns counts per peer, for each open stream apart; none once the session is closed. An ended peer has none after its last communicator.
 func (s *Session) Stats() Stats {
-	var out Stats
 	if s.enter() != nil {
-		return out
+		return Stats{}
 	}
-	e := s.process
-	out.Peers = peerStats(e.Assembly)
+	return Stats{Peers: s.process.peerStats()}
+}
+
+// peerStats returns the counts of this process and of its streams.
+func (e *process) peerStats() []PeerStats {
+	all := peerStats(e.Assembly)
 	for _, stream := range e.Streams() {
-		stream.WhileOpen(func() { out.Peers = append(out.Peers, peerStats(stream)...) })
+		stream.WhileOpen(func() { all = append(all, peerStats(stream)...) })
 	}
 	if own, any := e.rankStats(); any {
-		out.Peers = append(out.Peers, own)
+		all = append(all, own)
 	}
-	return out
+	return all
 }
 
 // peerStats returns the counts of a process's own stack, or of a stream.

@@ -25,6 +25,7 @@ func (s changeState) String() string { return changeStateNames[s] }
 
 // A change is one change of the job, from its request to its end.
 type change[W join.Waiter] struct {
+	op    bootstrap.PsetOp
 	kind  bootstrap.ChangeType
 	state changeState
 	// Rank, or user.
@@ -95,7 +96,7 @@ func (c *change[W]) names() []string {
 func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b wire.OperateBody) ([]string, *wire.FailureBody) {
 	adds := op == bootstrap.PsetAdd || op == bootstrap.PsetGrow || op == bootstrap.PsetReplace
 	removes := op == bootstrap.PsetSub || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
-	c := &change[W]{kind: kindOf(op), requester: requester, associated: s, isPartial: b.Partial,
+	c := &change[W]{op: op, kind: kindOf(op), requester: requester, associated: s, isPartial: b.Partial,
 		integrateCalls: map[uint32][]integrateCall[W]{}, seenBy: map[uint32]struct{}{}}
 	var leaving []uint32
 	var f *wire.FailureBody
@@ -131,6 +132,7 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 	hasMain := op == bootstrap.PsetGrow || op == bootstrap.PsetShrink || op == bootstrap.PsetReplace
 	t.createSets(c, leaving, added, hasMain, b.Name)
 	t.changes[c] = struct{}{}
+	t.reportChange(ChangeBegun, c, "")
 	if added > 0 || requester == user {
 		c.request, c.isWaiting = w, true
 		w.SetWithdraw(func(expired bool) wire.FailureBody { return t.withdraw(c, expired) })
@@ -239,6 +241,7 @@ func (t *Table[W]) open(c *change[W]) {
 	for _, s := range c.created() {
 		s.hiddenBy = nil
 	}
+	t.reportChange(ChangeOpened, c, "")
 	t.wakeGroup(c)
 	switch {
 	case c.groupSize == 0: // All members have ended.

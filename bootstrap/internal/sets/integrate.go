@@ -137,6 +137,7 @@ func forEachCall[W join.Waiter](ranks []uint32, entered map[uint32][]integrateCa
 // setIntegrated makes the outcome of a change final.
 func (t *Table[W]) setIntegrated(c *change[W]) {
 	c.state = stateIntegrated
+	t.reportChange(ChangeIntegrated, c, c.resultName)
 	if c.joining != nil {
 		for _, r := range c.joining.ranks {
 			t.excusedRanks.remove(r)
@@ -221,6 +222,7 @@ func firstRanks(ranks []uint32) []uint32 { return ranks[:min(len(ranks), 16)] }
 // finish ends an integrated change.
 func (t *Table[W]) finish(c *change[W]) {
 	c.state = stateFinished
+	t.reportChange(ChangeFinished, c, "")
 	t.release(c)
 	for _, s := range []*set[W]{c.leaving, c.joining} {
 		if s != nil {

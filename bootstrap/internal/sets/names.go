@@ -284,6 +284,7 @@ func (t *Table[W]) Delete(w W, rank uint32, name string) {
 	} else {
 		t.remove(s, d, *failf(wire.CodePset, "rank %d deleted the set", rank))
 	}
+	t.report(Event{Kind: SetDeleted, Operands: []string{s.name}, Requester: rank})
 	reply(w, wire.Empty{})
 }
 

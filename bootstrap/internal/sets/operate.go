@@ -34,13 +34,13 @@ func (t *Table[W]) operate(w W, rank uint32, b wire.OperateBody) ([]string, *wir
 	}
 	switch op {
 	case bootstrap.PsetUnion, bootstrap.PsetDifference, bootstrap.PsetIntersection:
-		return t.derive(rank, b.Name, combine(op, operands))
+		return t.derive(rank, op, operands, b.Name, combine(op, operands))
 	case bootstrap.PsetSplit:
 		parts, f := split(operands[0], b.Sizes)
 		if f != nil {
 			return nil, f
 		}
-		return t.derive(rank, b.Name, parts...)
+		return t.derive(rank, op, operands, b.Name, parts...)
 	case bootstrap.PsetAdd, bootstrap.PsetSub, bootstrap.PsetGrow, bootstrap.PsetShrink, bootstrap.PsetReplace:
 		return t.begin(w, int64(rank), op, operands[0], b)
 	}
@@ -125,8 +125,8 @@ func formatNumbers[N uint32 | int64](numbers []N) string {
 	return fmt.Sprint(numbers)
 }
 
-// derive makes a set of each list of members.
-func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]string, *wire.FailureBody) {
+// derive makes a set of each list of members, the results of an operation.
+func (t *Table[W]) derive(rank uint32, op bootstrap.PsetOp, operands []*set[W], name string, members ...[]uint32) ([]string, *wire.FailureBody) {
 	if name != "" && len(members) > 1 {
 		return nil, failf(wire.CodePset, "%q names one of %d results: leave Name empty", name, len(members))
 	}
@@ -143,6 +143,13 @@ func (t *Table[W]) derive(rank uint32, name string, members ...[]uint32) ([]stri
 			names[i] = t.makeName("set")
 		}
 		t.create(names[i], ranks, int64(rank))
+	}
+	if t.options.Observe != nil {
+		ev := Event{Kind: SetsMade, Op: op, Results: names, Requester: rank}
+		for _, s := range operands {
+			ev.Operands = append(ev.Operands, s.name)
+		}
+		t.report(ev)
 	}
 	return names, nil
 }

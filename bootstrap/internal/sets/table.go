@@ -22,6 +22,9 @@ type Options struct {
 	// Removed reports an ended process that a finished change has removed. The rules of Order hold. With nil, none
 	// is reported.
 	Removed func(rank uint32)
+	// Observe receives the steps of operations and changes, in order. The rules of Order hold. With nil, they are not
+	// reported.
+	Observe func(Event)
 	// Name of a launcher without Order, and the remedy, for errors. An empty Remedy is ferry run.
 	Launcher string
 	Remedy   string

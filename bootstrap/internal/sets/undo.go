@@ -42,6 +42,7 @@ const undoneText = "the change is undone"
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	f.Text = cmp.Or(f.Text, undoneText)
 	c.state, c.failure = stateUndone, f
+	t.reportChange(ChangeUndone, c, undoneReason(f))
 	t.release(c)
 	if c.joining != nil {
 		delete(t.startingByRank, c.joining.ranks[0])

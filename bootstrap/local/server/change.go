@@ -22,7 +22,7 @@ const (
 
 // newSets returns the table of the process sets, whose lock is s.mu.
 func (s *Server) newSets() *sets.Table[request] {
-	opt := sets.Options{Size: s.opt.Size, Most: s.opt.MaxProcs, Removed: s.dropStateLocked, Launcher: "the launcher of this job"}
+	opt := sets.Options{Size: s.opt.Size, Most: s.opt.MaxProcs, Removed: s.dropStateLocked, Observe: s.opt.OnPset, Launcher: "the launcher of this job"}
 	if s.opt.Order != nil {
 		opt.Order = s.orderLocked
 	}

@@ -75,12 +75,19 @@ func exit(t *testing.T, s *Server, rank int, client bootstrap.Client) {
 
 func dial(t *testing.T, s *Server, rank int) bootstrap.Client {
 	t.Helper()
+	c := connect(t, s, rank)
+	if id := c.Identity(); int(id.Proc.Rank) != rank || id.FirstRank != rank || id.Size != 1 {
+		t.Fatalf("rank %d is %+v", rank, id)
+	}
+	return c
+}
+
+// connect opens the client of a rank.
+func connect(t *testing.T, s *Server, rank int) bootstrap.Client {
+	t.Helper()
 	c, err := local.Dial(t.Context(), s.Environ(rank), bootstrap.Env{})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if id := c.Identity(); int(id.Proc.Rank) != rank || id.FirstRank != rank || id.Size != 1 {
-		t.Fatalf("rank %d is %+v", rank, id)
 	}
 	return c
 }

@@ -33,6 +33,7 @@ func (s *Server) setIncarnation(p *proc, nonce uint64) {
 		s.sendLeftLocked(func(other *proc) bool { return other == p })
 	}
 	p.incarnation, p.hasLeft, p.withdrawnAt = nonce, false, time.Time{}
+	s.observeProcLocked(p, "")
 }
 
 // recordLeftLocked records that the present incarnation of a process has left.

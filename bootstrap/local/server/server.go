@@ -60,6 +60,13 @@ type Options struct {
 	// Calls come one at a time, and must not block. nil discards.
 	OnLost func(Lost)
 
+	// OnPset receives the steps of operations on process sets, and of changes, in order. It is called with locks held, and
+	// must neither block nor call the server. nil discards.
+	OnPset func(PsetEvent)
+
+	// OnProc receives changes of the processes. The rules of OnPset hold.
+	OnProc func(ProcEvent)
+
 	// ProcessTimeout is the time for which a process may leave queries unanswered before it is
 	// reported dead. 0 means no queries.
 	ProcessTimeout time.Duration
@@ -322,6 +329,7 @@ func (s *Server) reportFailedLocked(p *proc, reason string) {
 	ev := wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: p.rank, Nonce: p.incarnation, Reason: reason}
 	s.opt.Logger.Info("process failed", "rank", p.rank, "reason", reason)
 	p.hasFailed = true
+	s.observeProcLocked(p, reason)
 	// The event precedes the failures of fences.
 	s.broadcastLocked(ev, nil)
 	s.endLocked(p)
@@ -336,6 +344,9 @@ func (s *Server) reportFailedLocked(p *proc, reason string) {
 // has removed them, or as many processes as the job's limit have ended after them.
 func (s *Server) endLocked(p *proc) {
 	p.hasEnded = true
+	if !p.hasFailed {
+		s.observeProcLocked(p, "")
+	}
 	s.joins.ProcEnded(p.rank)
 	p.values.Fail(wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	s.sets.ProcEnded(p.rank)
