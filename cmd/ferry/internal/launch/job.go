@@ -147,6 +147,9 @@ type Job struct {
 	// Control lets commands of the user see the job and change it (package control).
 	Control bool
 
+	// Observer follows the job, or is nil.
+	Observer Observer
+
 	// Time limit, or 0. At its end, ranks report their blocked calls.
 	Timeout time.Duration
 	// These reports have the goroutines, too.
@@ -316,22 +319,29 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	waits := make(chan Report, j.most())
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
 	reported := reports{bytes: map[int]int{}, logger: logger}
-	srv, err := server.New(server.Options{
+	opt := server.Options{
 		Size: j.size, MaxProcs: j.most(), Nodes: j.Nodes, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
 		ProcessTimeout: j.ProcessTimeout,
 		OnReport: func(rank int, name string, body []byte) {
-			if name == waitsReport {
+			switch {
+			case name == waitsReport:
 				select {
 				case waits <- Report{rank, name, body}:
 				default: // There are not that many requests.
 				}
-				return
+			case name == trafficName && j.Observer != nil:
+				j.Observer.ObserveTraffic(rank, body)
+			case name != trafficName:
+				mu.Lock()
+				defer mu.Unlock()
+				reported.add(Report{rank, name, body})
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			reported.add(Report{rank, name, body})
 		},
-	})
+	}
+	if j.Observer != nil {
+		opt.OnPset, opt.OnProc = j.Observer.ObservePset, j.Observer.ObserveProc
+	}
+	srv, err := server.New(opt)
 	if err != nil {
 		return Result{}, err
 	}
@@ -345,6 +355,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 		logger.Warn("ferry ps and ferry resize do not find this job", "error", err)
 	}
 
+	if j.Observer != nil {
+		j.Observer.Begin(Live{j.commandLine(), j.Nodes, srv, ending})
+	}
 	serving := cpu.Monotonic()
 	res, runErr := supervise(ctx, &j, srv, events{serverLog, lost, waits, orders, ending})
 	res.Trace.Begin, res.Trace.Serving = begin, serving

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrympi/ferry/cmd/ferry/internal/explain"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/watch"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/text"
 )
@@ -91,6 +92,11 @@ last rank completed each step up to their first message; its duration, and
 how much of that was processor time; and the share of the total that had passed when
 the last rank completed it. Ranks report this when they close their last session.
 
+--watch prints to standard error the address of a page that shows the job in a browser on
+this machine: ranks with their state, transport, messages and bytes per second of each pair,
+the graph of process sets, and each change. The address is secret, and the page changes
+nothing. Ranks are asked for their counts once per second while a browser shows the page.
+
 Exit status: 0 if every rank's is 0, or at most the ranks of --tolerate failed; else that
 of the rank that failed first (128 plus the signal's number if it was killed); 124 after --timeout; 1 if output could not be
 written; 2 for a wrong command line or configuration; 127 if the program does not exist, and 126 if it
@@ -117,6 +123,7 @@ type options struct {
 	leaveGrace   time.Duration
 	timeout      time.Duration
 	dumpStacks   bool
+	isWatched    bool
 	workDir      string
 
 	// The flag is on the command line.
@@ -157,6 +164,7 @@ func Command() *cobra.Command {
 	f.DurationVar(&o.leaveGrace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
 	f.BoolVar(&o.dumpStacks, "stacks", false, "after --timeout and on USR2, also show the stacks of the ranks' goroutines")
+	f.BoolVar(&o.isWatched, "watch", false, "show the job on a page for a browser, whose address is printed")
 	settings.Complete(cmd, completions)
 	return cmd
 }
@@ -186,6 +194,15 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 	job.Note = func(line string) {
 		// There is no other place to report a failure.
 		_ = launch.WriteAll(stderr, fmt.Appendf(nil, "ferry run: %s\n", line))
+	}
+	if o.isWatched {
+		page, err := watch.Open()
+		if err != nil {
+			return err
+		}
+		defer page.Close()
+		job.Observer = page
+		job.Note("this job is shown at " + page.URL())
 	}
 	result, err := job.Run(cmd.Context())
 	signal.Stop(signals)   // From here on, they end this process.

@@ -1,0 +1,135 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/internal/text"
+)
+
+// mostChanges is the number of changes that a page keeps.
+const mostChanges = 1000
+
+// A change is one line of the history of a job.
+type change struct {
+	// Consecutive from 1.
+	Serial int64 `json:"serial"`
+	// Milliseconds since the start of the job.
+	At   int64  `json:"at"`
+	Text string `json:"text"`
+	// Kind of the step, for display: made, deleted, begun, opened, integrated, finished, undone, or the state of a rank.
+	Step string `json:"step"`
+	// Edges of the graph. Op is empty for changes of ranks.
+	Op       string   `json:"op,omitempty"`
+	Operands []string `json:"operands,omitempty"`
+	Results  []string `json:"results,omitempty"`
+}
+
+// history is the latest changes of a job.
+type history struct {
+	all        []change
+	lastSerial int64
+}
+
+func (h *history) add(c change) {
+	h.lastSerial++
+	c.Serial = h.lastSerial
+	if len(h.all) == 2*mostChanges {
+		h.all = h.all[:copy(h.all, h.all[mostChanges:])]
+	}
+	h.all = append(h.all, c)
+}
+
+// since returns the kept changes after one with a serial.
+func (h *history) since(serial int64) []change {
+	n := min(h.lastSerial-max(serial, 0), int64(len(h.all)), mostChanges)
+	if n <= 0 {
+		return nil
+	}
+	return append([]change(nil), h.all[len(h.all)-int(n):]...)
+}
+
+// psetChange describes a step of an operation.
+func psetChange(ev server.PsetEvent) change {
+	c := change{Step: ev.Kind.String(), Operands: printableAll(ev.Operands), Results: printableAll(ev.Results)}
+	requester := fmt.Sprint("rank ", ev.Requester)
+	if ev.IsOfUser {
+		requester = "the user"
+	}
+	if ev.Kind == server.SetDeleted {
+		c.Text = fmt.Sprintf("%s deleted by %s", strings.Join(c.Operands, ", "), requester)
+		return c
+	}
+	c.Op = ev.Op.String()
+	subject := fmt.Sprintf("%s of %s", c.Op, strings.Join(c.Operands, ", "))
+	switch ev.Kind {
+	case server.SetsMade:
+		c.Text = fmt.Sprintf("%s by %s: %s", subject, requester, strings.Join(c.Results, ", "))
+	case server.ChangeBegun:
+		c.Text = fmt.Sprintf("%s requested by %s: %s", subject, requester, deltas(ev))
+	case server.ChangeOpened:
+		c.Text = subject + " is open: its members integrate it"
+	case server.ChangeIntegrated:
+		if c.Text = subject + " integrated"; ev.Text != "" {
+			c.Text += ": its members continue with " + printable(ev.Text)
+		}
+	case server.ChangeUndone:
+		c.Text = fmt.Sprintf("%s undone: %s", subject, printable(ev.Text))
+	default:
+		c.Text = fmt.Sprintf("%s %v", subject, ev.Kind)
+	}
+	return c
+}
+
+// deltas describes the numbers of processes of a change.
+func deltas(ev server.PsetEvent) string {
+	var parts []string
+	if ev.Leaving > 0 {
+		parts = append(parts, count(ev.Leaving, "rank leaves", "ranks leave"))
+	}
+	if ev.Joining > 0 {
+		parts = append(parts, count(ev.Joining, "rank joins", "ranks join"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// procChange describes a change of a rank.
+func procChange(ev server.ProcEvent) change {
+	c := change{Step: ev.State.String()}
+	switch ev.State {
+	case server.ProcOpen:
+		c.Text = fmt.Sprintf("rank %d opened a session", ev.Rank)
+	case server.ProcFailed:
+		c.Text = fmt.Sprintf("rank %d failed: %s", ev.Rank, printable(ev.Reason))
+	default:
+		c.Text = fmt.Sprintf("rank %d %v", ev.Rank, ev.State)
+	}
+	return c
+}
+
+// mostText is the number of bytes of a text of the job that the page shows. Names of sets may be longer.
+const mostText = 200
+
+// printable returns text of a rank for the page, without control characters.
+func printable(s string) string {
+	if len(s) > mostText {
+		s = strings.ToValidUTF8(s[:mostText], "") + "..."
+	}
+	return text.Printable(s, "")
+}
+
+func printableAll(all []string) []string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = printable(s)
+	}
+	return out
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

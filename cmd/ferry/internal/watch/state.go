@@ -1,0 +1,139 @@
+package watch
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/internal/text"
+)
+
+// Limits of a state. A larger job is shown in part.
+const (
+	mostSets  = 60
+	mostRanks = 1024
+	mostPairs = 1024
+	// Ranks of a set in the text of its members.
+	mostMembers = 256
+)
+
+// state is the content of the page, as JSON.
+type state struct {
+	Program  string `json:"program"`
+	IsEnding bool   `json:"isEnding"`
+	// Milliseconds since the start of the job.
+	At        int64       `json:"at"`
+	Ranks     []rankState `json:"ranks"`
+	MoreRanks int         `json:"moreRanks"`
+	Pairs     []pair      `json:"pairs"`
+	MorePairs int         `json:"morePairs"`
+	Sets      []setState  `json:"sets"`
+	OlderSets int         `json:"olderSets"`
+	// Those that the browser does not have.
+	Changes []change `json:"changes"`
+	// Nodes of a divided job, else 0 or 1.
+	Nodes int `json:"nodes"`
+}
+
+// rankState is the condition of one rank.
+type rankState struct {
+	Rank  int    `json:"rank"`
+	PID   int    `json:"pid"`
+	Node  int    `json:"node"`
+	State string `json:"state"`
+	Comms int    `json:"comms"`
+	// Whether the rates are known.
+	IsRated bool `json:"isRated"`
+	rates
+}
+
+// setState is a process set that exists.
+type setState struct {
+	Name    string `json:"name"`
+	Size    int    `json:"size"`
+	Members string `json:"members"` // Such as 0-3,7.
+}
+
+// stateUnresponsive is the state of a rank with a session that does not answer a request for its counts.
+const stateUnresponsive = "not responding"
+
+// state returns the state of the job with the changes after one with a serial. It requests new counts from the ranks.
+func (p *Page) state(after int64) state {
+	p.mu.Lock()
+	j := p.job
+	p.mu.Unlock()
+	var snapshot server.Snapshot
+	s := state{Ranks: []rankState{}, Pairs: []pair{}, Sets: []setState{}, Changes: []change{}}
+	if j != nil {
+		p.requestTraffic(j)
+		snapshot = j.Snapshot(mostSets)
+		s.IsEnding = j.IsEnding()
+	}
+	for _, set := range snapshot.Psets {
+		s.Sets = append(s.Sets, describeSet(set))
+	}
+	s.OlderSets = snapshot.OlderPsets
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	s.Program, s.Nodes = printable(p.program), p.nodes
+	s.At = now.Sub(p.startedAt).Milliseconds()
+	s.Changes = append(s.Changes, p.history.since(after)...)
+	byRank := map[int]map[link]rates{}
+	for _, proc := range snapshot.Procs {
+		r := rankState{Rank: proc.Rank, PID: proc.PID, Node: proc.Node, State: proc.State.String()}
+		links, comms, hasAnswered, isRated := p.traffic.rankRates(proc.Rank, now)
+		if hasAnswered && proc.State == server.ProcOpen {
+			byRank[proc.Rank], r.Comms, r.IsRated = links, comms, isRated
+			for _, l := range links {
+				r.rates.add(l)
+			}
+		} else if proc.State == server.ProcOpen && p.traffic.isOverdue(proc.Rank, now) {
+			r.State = stateUnresponsive
+		}
+		s.Ranks = append(s.Ranks, r)
+	}
+	s.Pairs = append(s.Pairs, pairs(byRank)...)
+	s.trim()
+	return s
+}
+
+// trim drops the ranks and pairs over the limits, those with the least to show.
+func (s *state) trim() {
+	if s.MoreRanks = max(0, len(s.Ranks)-mostRanks); s.MoreRanks > 0 {
+		open := server.ProcOpen.String()
+		slices.SortStableFunc(s.Ranks, func(a, b rankState) int {
+			if (a.State == open) != (b.State == open) {
+				return cmp.Compare(btoi(a.State == open), btoi(b.State == open))
+			}
+			return cmp.Compare(b.SentBytes, a.SentBytes)
+		})
+		s.Ranks = s.Ranks[:mostRanks]
+		slices.SortFunc(s.Ranks, func(a, b rankState) int { return cmp.Compare(a.Rank, b.Rank) })
+	}
+	if s.MorePairs = max(0, len(s.Pairs)-mostPairs); s.MorePairs > 0 {
+		slices.SortStableFunc(s.Pairs, func(a, b pair) int { return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes) })
+		s.Pairs = s.Pairs[:mostPairs]
+		slices.SortFunc(s.Pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// describeSet returns a set for the page, with the first of its members.
+func describeSet(set server.PsetInfo) setState {
+	ranks := make([]int, min(len(set.Ranks), mostMembers))
+	for i := range ranks {
+		ranks[i] = int(set.Ranks[i])
+	}
+	members := text.Numbers(ranks)
+	if len(set.Ranks) > len(ranks) {
+		members += ",..."
+	}
+	return setState{printable(set.Name), len(set.Ranks), members}
+}

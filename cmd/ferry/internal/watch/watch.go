@@ -1,0 +1,137 @@
+// Package watch serves the page of `ferry run --watch`, which shows a running job in a browser: ranks, traffic, process sets and
+// changes.
+//
+// A Page is the launch.Observer of one job. It keeps the latest changes. It requests the counts of messages from the ranks while a browser
+// polls the page, at most once per second, and otherwise sends them nothing. It has no goroutines but those of its connections.
+//
+// The page listens on 127.0.0.1 only. Other users of the machine can connect, so that a path of 128 random bits is the proof of a
+// viewer. Clients cannot change the job. A Page bounds their number, their descriptors and the time of each request, so that they cannot
+// disturb it (docs/security.md).
+package watch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
+	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
+)
+
+// bounds limit the clients of a page.
+type bounds struct {
+	// Clients that are served. Others get status 503.
+	clients int
+	// Open connections. The oldest one without a valid request is dropped for another one.
+	connections int
+	// Time for a request to arrive, for its response to be read, and until the next request.
+	patience time.Duration
+}
+
+var defaultBounds = bounds{clients: 64, connections: 128, patience: 10 * time.Second}
+
+// A Page shows one job. Open makes one, and Close ends it.
+type Page struct {
+	secret   string
+	listener net.Listener
+	server   *http.Server
+	served   chan struct{}
+	clients  clientTable
+
+	// Current time, which tests replace.
+	now       func() time.Time
+	startedAt time.Time
+
+	mu sync.Mutex
+	// nil before the job begins.
+	job     job
+	program string
+	// Nodes of a divided job, else 0 or 1.
+	nodes   int
+	history history
+	traffic traffic
+}
+
+// job is the source of a page's content (launch.Live).
+type job interface {
+	IsEnding() bool
+	Snapshot(mostPsets int) server.Snapshot
+	RequestTraffic() (ranks []int)
+}
+
+var _ launch.Observer = (*Page)(nil)
+
+// Open listens on a free port, and serves the page of a job that has not begun.
+func Open() (*Page, error) { return open(defaultBounds) }
+
+func open(b bounds) (*Page, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("page of the job: %w; run it without --watch", err)
+	}
+	var secret [16]byte
+	rand.Read(secret[:])
+	p := &Page{secret: hex.EncodeToString(secret[:]), listener: l, served: make(chan struct{}), now: time.Now, startedAt: time.Now()}
+	p.clients.init(b)
+	p.server = p.makeServer(b)
+	go func() {
+		defer close(p.served)
+		_ = p.server.Serve(l) // It returns at Close.
+	}()
+	return p, nil
+}
+
+// URL returns the address of the page.
+func (p *Page) URL() string { return fmt.Sprintf("http://%s/%s/", p.listener.Addr(), p.secret) }
+
+// Close ends all connections. A second Close has no effect.
+func (p *Page) Close() error {
+	err := p.server.Close()
+	<-p.served
+	return err
+}
+
+// Begin implements launch.Observer.
+func (p *Page) Begin(live launch.Live) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.job, p.program, p.nodes = live, live.Program, live.Nodes
+}
+
+// ObservePset implements launch.Observer.
+func (p *Page) ObservePset(ev server.PsetEvent) { p.record(psetChange(ev)) }
+
+// ObserveProc implements launch.Observer.
+func (p *Page) ObserveProc(ev server.ProcEvent) { p.record(procChange(ev)) }
+
+func (p *Page) record(c change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.At = p.now().Sub(p.startedAt).Milliseconds()
+	p.history.add(c)
+}
+
+// ObserveTraffic implements launch.Observer.
+func (p *Page) ObserveTraffic(rank int, body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.traffic.add(rank, body, p.now())
+}
+
+// requestTraffic requests the counts of all ranks if the last request was a second ago.
+func (p *Page) requestTraffic(j job) {
+	p.mu.Lock()
+	isDue := p.traffic.begin(p.now())
+	p.mu.Unlock()
+	if !isDue {
+		return
+	}
+	asked := j.RequestTraffic() // The server's lock precedes p.mu.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.traffic.expect(asked)
+}
