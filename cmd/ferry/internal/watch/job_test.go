@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,7 +72,7 @@ func (r *runningJob) resize(op control.Op, n int) {
 func (r *runningJob) pid(rank int) (pid int) {
 	r.Helper()
 	await(r.T, "a session", func() bool {
-		for _, x := range r.page.job.Snapshot(1).Procs {
+		for _, x := range r.page.state(0).Ranks {
 			if x.Rank == rank && x.PID != 0 {
 				pid = x.PID
 			}
@@ -177,4 +178,37 @@ func TestJob_GrowsShrinksAndLosesARank_StateFollows(t *testing.T) {
 	if s = readState(t, c, j.page, 0); !s.IsEnding {
 		t.Error("the job has ended, and its page shows it as running")
 	}
+}
+
+// Ranks of different nodes answer as those of one do.
+func TestJob_DividedIntoNodes_RanksAnswer(t *testing.T) {
+	j := startJob(t, "elastic", launch.Job{N: 2, Nodes: 2})
+	c := newClient(t)
+	var s state
+	await(t, "rates of a pair over TCP", func() bool {
+		s = readState(t, c, j.page, 0)
+		return len(s.Pairs) == 1 && s.Pairs[0].Transport == "tcp" && s.Ranks[1].IsRated
+	})
+	if s.Nodes != 2 || s.Ranks[0].Node != 0 || s.Ranks[1].Node != 1 {
+		t.Errorf("%d nodes, ranks %+v", s.Nodes, s.Ranks)
+	}
+}
+
+// A stopped rank is shown as one that does not respond.
+func TestJob_StoppedRank_IsNotResponding(t *testing.T) {
+	j := startJob(t, "elastic", launch.Job{N: 2})
+	c := newClient(t)
+	pid := j.pid(1)
+	await(t, "an answer of rank 1", func() bool { return readState(t, c, j.page, 0).Ranks[1].IsRated })
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of answers", func() bool {
+		s := readState(t, c, j.page, 0)
+		return s.Ranks[1].State == stateUnresponsive && s.Ranks[0].State == "open"
+	})
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "an answer after the stop", func() bool { return readState(t, c, j.page, 0).Ranks[1].State == "open" })
 }
