@@ -175,7 +175,7 @@ func hasCards(a *Assembly) bool {
 	return a.peers.len() > 0
 }
 
-// blockingDumps is a Watcher whose dumps end on request.
+// blockingDumps is a Watcher with dumps that end on request.
 type blockingDumps struct {
 	Watcher
 	begun chan string

@@ -42,7 +42,7 @@ type Event struct {
 	IsOfUser bool
 	// Rank of the process that has requested the operation, unless IsOfUser.
 	Requester uint32
-	// Reason of ChangeUndone, or the name of the set with which members continue after ChangeIntegrated.
+	// Reason of ChangeUndone, or the next set of the members after ChangeIntegrated.
 	Text string
 }
 

@@ -18,7 +18,7 @@ type change struct {
 	// Milliseconds since the start of the job.
 	At   int64  `json:"at"`
 	Text string `json:"text"`
-	// Kind of the step, for display: made, deleted, begun, opened, integrated, finished, undone, or the state of a rank.
+	// Kind of the event of a set, or state of the rank. The page selects the color by it.
 	Step string `json:"step"`
 	// Edges of the graph. Op is empty for changes of ranks.
 	Op       string   `json:"op,omitempty"`

@@ -30,7 +30,7 @@ func openPage(t *testing.T, b bounds) *Page {
 	return p
 }
 
-// client returns a client with connections of its own.
+// newClient returns a client that shares no connections with others.
 func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{}

@@ -103,7 +103,7 @@ func TestJob_NoViewer_RanksGetNoMessage(t *testing.T) {
 		t.Fatal(line)
 	}
 	c := newClient(t)
-	r, err := c.Get(j.page.URL()) // Without its script, the page requests nothing.
+	r, err := c.Get(j.page.URL()) // Only the script of the page polls.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file of the page again")
 
-// fixedJob is a job whose state a test determines.
+// fixedJob is a job with the state that a test determines.
 type fixedJob struct {
 	mu       sync.Mutex
 	page     *Page

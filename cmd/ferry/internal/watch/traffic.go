@@ -11,7 +11,7 @@ import (
 const (
 	// requestInterval is the least time between two requests to the ranks. Browsers poll once per second.
 	requestInterval = 900 * time.Millisecond
-	// staleAfter is the age from which counts of a rank yield no rates.
+	// staleAfter is the largest age of counts that yield rates.
 	staleAfter = 3500 * time.Millisecond
 	// answerPatience is the time after which a rank without an answer counts as not responding.
 	answerPatience = 2 * time.Second
@@ -54,7 +54,7 @@ type sample struct {
 // traffic has the reports of all ranks. Page.mu guards it.
 type traffic struct {
 	requestedAt time.Time
-	// Ranks whose answers are missing, with the time of their first unanswered request. Other reports are dropped.
+	// Time of the first unanswered request of each rank. Reports of other ranks are dropped.
 	pending map[int]time.Time
 	// Answers that came before expect.
 	isRequesting bool

@@ -1,8 +1,8 @@
-// Package watch serves the page of `ferry run --watch`, which shows a running job in a browser: ranks, traffic, process sets and
-// changes.
+// Package watch serves the page of `ferry run --watch`. The page shows the ranks, traffic, process sets and changes of a running
+// job in a browser.
 //
-// A Page is the launch.Observer of one job. It keeps the latest changes. It requests the counts of messages from the ranks while a browser
-// polls the page, at most once per second, and otherwise sends them nothing. It has no goroutines but those of its connections.
+// A Page is the launch.Observer of one job. It keeps the latest changes. While a browser polls the page, it requests the counts of messages
+// from the ranks, at most once per second. Its only goroutines are those of its connections and of their listener.
 //
 // The page listens on 127.0.0.1 only. Other users of the machine can connect, so that a path of 128 random bits is the proof of a
 // viewer. Clients cannot change the job. A Page bounds their number, their descriptors and the time of each request, so that they cannot
