@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/mpi"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+var seed = flag.Uint64("seed", 0, "seed of random changes and deaths, 0 for one of the time")
+
+func TestMain(m *testing.M) { ferrytest.Main(m, map[string]func(){"shallow": main}) }
+
+func TestScripts(t *testing.T) { ferrytest.Run(t) }
+
+// small is a computation that takes a moment, and smallSum is its checksum.
+var small = options{grid: 20, steps: 60, every: 7, output: io.Discard}
+
+const smallSum = 0xfc8c3ef862a1b4ca
+
+// solveJob returns the result of the small computation in a job.
+func solveJob(t *testing.T, job mpitest.Job, o options) *result {
+	t.Helper()
+	var mu sync.Mutex
+	var found *result
+	job.RunSessions(t, func(ctx context.Context) error {
+		session, err := mpitest.Open(ctx)
+		if err != nil {
+			return err
+		}
+		r, err := solve(ctx, session, o)
+		if r != nil {
+			mu.Lock()
+			found = r
+			mu.Unlock()
+		}
+		return errors.Join(err, session.Close())
+	})
+	if found == nil {
+		t.Fatal("no rank has the result")
+	}
+	return found
+}
+
+func TestSolve_AnyNumberOfRanks_SameBits(t *testing.T) {
+	for ranks := 1; ranks <= 9; ranks++ {
+		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
+			r := solveJob(t, mpitest.Job{Size: ranks}, small)
+			if r.checksum != smallSum || r.steps != small.steps || r.changes != 0 || r.recoveries != 0 || r.ranks != ranks {
+				t.Errorf("%v, want the checksum %016x", r, uint64(smallSum))
+			}
+		})
+	}
+}
+
+func TestSolve_MoreRanksThanRows_SameBits(t *testing.T) {
+	o := options{grid: 3, steps: 20, every: 4, output: io.Discard}
+	want := solveJob(t, mpitest.Job{Size: 1}, o)
+	for _, ranks := range []int{3, 5} {
+		if r := solveJob(t, mpitest.Job{Size: ranks}, o); r.checksum != want.checksum || r.drift != want.drift {
+			t.Errorf("%v, want the checksum %016x", r, want.checksum)
+		}
+	}
+}
+
+// chaos requests random changes, and has ranks die at random points, one after another.
+type chaos struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	changes int // That are still to be requested.
+	deaths  int // That are still to happen.
+	dead    int
+	settled int // Deaths after which the others compute again.
+}
+
+func (x *chaos) disturb(ctx context.Context, m *member, at point) {
+	op, args := x.request(m, at)
+	if args != (change{}) {
+		_, _ = m.session.PsetOp(ctx, op, []string{m.pset}, mpi.PsetArgs{Add: args.add, Sub: args.sub, Partial: true}) // It may not be possible now.
+	}
+	if x.mustDie(ctx, m, at) {
+		mpitest.Die(ctx)
+	}
+}
+
+type change struct{ add, sub int }
+
+// request returns the next change to request in rank 0.
+func (x *chaos) request(m *member, at point) (mpi.PsetOp, change) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if at != pointDecide || m.comm.Rank() != 0 || m.saved.step == m.steps || x.changes == 0 || x.rng.IntN(2) == 0 {
+		return 0, change{}
+	}
+	x.changes--
+	size, add := m.comm.Size(), 1+x.rng.IntN(3)
+	switch op := x.rng.IntN(3); {
+	case op == 0 && size > 1:
+		return mpi.PsetShrink, change{sub: 1 + x.rng.IntN(size-1)}
+	case op == 1:
+		return mpi.PsetReplace, change{add, 1 + x.rng.IntN(size)}
+	}
+	return mpi.PsetGrow, change{add: add}
+}
+
+// mustDie reports whether this rank dies. Another one remains, and all rows have a copy.
+func (x *chaos) mustDie(ctx context.Context, m *member, at point) bool {
+	group, err := m.session.Group(ctx, m.pset)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if at == pointStep {
+		x.settled = max(x.settled, m.recoveries)
+	}
+	if err != nil || x.deaths == 0 || x.settled < x.dead || x.rng.IntN(40) > 0 {
+		return false
+	}
+	if group.Size() < 2 || m.comm != nil && m.comm.Size() < 2 || m.saved.step == m.steps {
+		return false
+	}
+	x.deaths--
+	x.dead++
+	return true
+}
+
+func TestSolve_RandomChangesAndDeaths_SameBits(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for i := range uint64(8) {
+		t.Run(fmt.Sprintf("seed=%d", first+i), func(t *testing.T) {
+			x := &chaos{rng: rand.New(rand.NewPCG(first+i, 0)), changes: 6, deaths: 3}
+			o := small
+			o.disturb, o.every = x.disturb, 4
+			r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 8, Timeout: time.Minute}, o)
+			t.Logf("%d deaths: %v", x.dead, r)
+			if r.checksum != smallSum || r.steps != o.steps || r.recoveries < x.dead {
+				t.Errorf("%v, want the checksum %016x and %d recoveries", r, uint64(smallSum), x.dead)
+			}
+		})
+	}
+}
+
+// TestSolve_NeighborDiesToo_RowsAreLost has two neighbors that die in the same step, one of which has the copy of the other's rows.
+func TestSolve_NeighborDiesToo_RowsAreLost(t *testing.T) {
+	for _, dead := range [][2]int{{1, 2}, {4, 0}} {
+		o := small
+		o.disturb = func(ctx context.Context, m *member, at point) {
+			if at == pointStep && m.saved.step == 14 && m.comm.Size() == 5 && slices.Contains(dead[:], m.comm.Rank()) {
+				mpitest.Die(ctx)
+			}
+		}
+		mpitest.Job{Size: 5}.RunSessions(t, func(ctx context.Context) error {
+			session, err := mpitest.Open(ctx)
+			if err != nil {
+				return err
+			}
+			if r, err := solve(ctx, session, o); !errors.Is(err, errLost) {
+				return fmt.Errorf("%v, %w, want an error of lost rows", r, err)
+			}
+			return session.Close()
+		})
+	}
+}
+
+// TestSolve_OthersDieToo_RowsAreRestored has two ranks that die in the same step without being neighbors.
+func TestSolve_OthersDieToo_RowsAreRestored(t *testing.T) {
+	o := small
+	o.disturb = func(ctx context.Context, m *member, at point) {
+		if at == pointStep && m.saved.step == 14 && m.comm.Size() == 5 && m.comm.Rank()%2 == 1 {
+			mpitest.Die(ctx)
+		}
+	}
+	if r := solveJob(t, mpitest.Job{Size: 5}, o); r.checksum != smallSum || r.recoveries == 0 {
+		t.Errorf("%v, want the checksum %016x and a recovery", r, uint64(smallSum))
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ferrympi/ferry/mpi"
+)
+
+// member is this process as one of those that compute. It works in phases. A phase that fails in one member ends in all,
+// because the member revokes the communicator. All members then agree on the outcome of the phase, and so they do
+// the same next.
+type member struct {
+	options
+	*basin
+	session *mpi.Session
+	pset    string // The main set. Processes that have died are members until a change removes them.
+	// Of the live members of the main set, in their order.
+	comm  *mpi.Comm
+	saved checkpoint
+	// mustRestore is set while members lack rows of their share.
+	mustRestore bool
+	changes     int // Integrated ones.
+	recoveries  int // Communicators made without dead members.
+
+	replacement replacement // Of rank 0.
+	oldSets     []string    // For rank 0 to delete.
+	announced   *mpi.Comm   // Of rank 0, the communicator at the last output.
+	result      *result     // Nil until the end.
+}
+
+// point is a position in the program.
+type point int
+
+const (
+	pointDecide point = iota
+	pointStep
+	pointReplicate
+	pointRestore
+	pointIntegrate
+	pointConnect
+)
+
+func (m *member) disturbAt(ctx context.Context, at point) {
+	if m.disturb != nil {
+		m.disturb(ctx, m, at)
+	}
+}
+
+// An outcome is what a phase leaves in one member. It is adopted when all members have agreed.
+type outcome struct {
+	plan   plan
+	state  checkpoint
+	result *result
+}
+
+// Flags of Agree.
+const (
+	isDone     = 1 << iota // The phase has succeeded.
+	isComplete             // No row is lost.
+)
+
+// isFailure reports whether an error follows from the death of a process.
+func isFailure(err error) bool {
+	return errors.Is(err, mpi.ErrProcFailed) || errors.Is(err, mpi.ErrRevoked) || errors.Is(err, mpi.ErrBroken) || errors.Is(err, errLost)
+}
+
+// runPhase runs a phase, and adopts its outcome.
+func (m *member) runPhase(ctx context.Context) error {
+	o, phaseErr := m.phase(ctx)
+	if phaseErr != nil && !isFailure(phaseErr) {
+		return phaseErr
+	}
+	isAgreed, isIntact, err := m.settle(ctx, phaseErr)
+	if err != nil {
+		return err
+	}
+	if isAgreed {
+		m.saved, m.mustRestore, m.result = o.state, false, o.result
+	}
+	switch {
+	case m.result != nil:
+		return nil
+	case !isIntact:
+		return m.shrink(ctx)
+	case o.plan.Action == doIntegrate:
+		return m.integrate(ctx, o.plan)
+	}
+	return nil
+}
+
+// phase runs the next phase, on which rank 0 decides.
+func (m *member) phase(ctx context.Context) (o outcome, err error) {
+	if m.mustRestore {
+		o.state, err = m.restore(ctx)
+		return o, err
+	}
+	if o.plan, err = m.decide(ctx); err != nil {
+		return o, err
+	}
+	o.state = m.saved
+	switch o.plan.Action {
+	case doSteps:
+		o.state, err = m.advance(ctx)
+	case doIntegrate:
+		o.state, err = m.evacuate(ctx, o.plan)
+	case doEnd:
+		o.result, err = m.sum(ctx)
+	}
+	return o, err
+}
+
+// settle agrees with all live members on the end of a phase, with the same results in all of them. With isAgreed, each
+// has its outcome. With isIntact, none has died, and the communicator is in use.
+func (m *member) settle(ctx context.Context, phaseErr error) (isAgreed, isIntact bool, err error) {
+	flags := uint64(isDone | isComplete)
+	if phaseErr != nil {
+		flags &^= isDone
+		if err := m.comm.Revoke(); err != nil {
+			return false, false, err
+		}
+	}
+	if errors.Is(phaseErr, errLost) {
+		flags &^= isComplete
+	}
+	flags, err = m.comm.Agree(ctx, flags)
+	hasDeaths := errors.Is(err, mpi.ErrProcFailed)
+	switch {
+	case err != nil && !hasDeaths:
+		return false, false, err
+	case flags&isComplete == 0 && errors.Is(phaseErr, errLost):
+		return false, false, phaseErr
+	case flags&isComplete == 0:
+		return false, false, errLost
+	}
+	isAgreed = flags&isDone != 0
+	return isAgreed, isAgreed && !hasDeaths, nil
+}
+
+// shrink continues without the dead members, from the last checkpoint.
+func (m *member) shrink(ctx context.Context) error {
+	comm, err := m.comm.Shrink(ctx)
+	if err != nil {
+		return err
+	}
+	m.disconnect()
+	m.comm, m.mustRestore = comm, true
+	m.recoveries++
+	return nil
+}
+
+// disconnect closes the communicator.
+func (m *member) disconnect() {
+	if m.comm != nil {
+		m.comm.Close()
+		m.comm = nil
+	}
+}
