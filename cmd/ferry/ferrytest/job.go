@@ -3,6 +3,7 @@ package ferrytest
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ type Job struct {
 	dir    string // Its runtime directory, which also marks its processes.
 }
 
-// Start starts ferry run with the arguments, in a runtime directory of its own. The caller ends with Succeeds.
+// Start starts ferry run with the arguments, in a runtime directory of its own. The caller ends with Wait or Succeeds.
 func Start(t *testing.T, args ...string) *Job {
 	t.Helper()
 	j := &Job{cmd: exec.Command("ferry", append([]string{"run", "--timeout", "2m"}, args...)...), dir: t.TempDir()}
@@ -49,22 +50,31 @@ func (j *Job) Line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
+// Wait waits for the end of the job, and returns the remaining output. The error has that of the job.
+func (j *Job) Wait() (output string, err error) {
+	rest, err := io.ReadAll(j.out)
+	if err = errors.Join(j.cmd.Wait(), err); err != nil {
+		err = fmt.Errorf("%w\n%s%s", err, rest, j.errors.String())
+	}
+	return string(rest), err
+}
+
 // Succeeds waits for the end of the job with status 0, a last line that begins with ok, and an empty runtime directory. It
 // returns the remaining output.
 func (j *Job) Succeeds(t *testing.T) string {
 	t.Helper()
-	rest, readErr := io.ReadAll(j.out)
-	if err := j.cmd.Wait(); err != nil || readErr != nil {
-		t.Fatalf("%v, %v\n%s%s", err, readErr, rest, j.errors.String())
+	rest, err := j.Wait()
+	if err != nil {
+		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(string(rest)), "\n")
+	lines := strings.Split(strings.TrimSpace(rest), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "ok: ") {
 		t.Errorf("the last line is %q\n%s", last, j.errors.String())
 	}
 	if left, err := os.ReadDir(j.dir); err != nil || len(left) > 0 {
 		t.Errorf("the runtime directory holds %v, %v", left, err)
 	}
-	return string(rest)
+	return rest
 }
 
 // Kill kills a rank of the job. It reports false if the rank does not run.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/mpi/mpitest"
+)
+
+// TestShallow_UsersResizeAndKill_SameChecksum changes and kills processes of a job from outside, in a random order.
+func TestShallow_UsersResizeAndKill_SameChecksum(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", first)
+	const grid, longest = 32, 2000000
+	for steps := 20000; ; steps *= 4 {
+		if steps > longest {
+			t.Fatalf("not done within %d steps", longest)
+		}
+		job := ferrytest.Start(t, "-n", "4", "--max-ranks", "8", "--on-failure", "continue", "shallow", "-grid", fmt.Sprint(grid), "-steps", fmt.Sprint(steps))
+		job.Line(t)
+		if !disturbJob(t, job, rand.New(rand.NewPCG(first, 0))) {
+			out, err := job.Wait() // It was too short.
+			t.Logf("%d steps: %s%v", steps, out, err)
+			continue
+		}
+		out := job.Succeeds(t)
+		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{grid: grid, steps: steps, every: steps, output: io.Discard})
+		if !strings.Contains(out, fmt.Sprintf("ok: checksum %016x, ", want.checksum)) || strings.Contains(out, " 0 recoveries") {
+			t.Errorf("%s\nwant the checksum of\n%v", out, want)
+		}
+		return
+	}
+}
+
+// disturbJob kills a rank and resizes the job, several times. It reports false if the job ends before. Most changes are possible
+// only after the dead process has been replaced or removed.
+func disturbJob(t *testing.T, job *ferrytest.Job, rng *rand.Rand) bool {
+	size, started := 4, 4
+	for range 5 {
+		for attempts := 0; !job.Kill(rng.IntN(started)); attempts++ {
+			if attempts == 100 {
+				return false
+			}
+		}
+		n := 1 + rng.IntN(2)
+		change := []string{"--add", "--sub", "--replace"}[rng.IntN(3)]
+		switch {
+		case size-n < 2:
+			change = "--add"
+		case size+n > 8:
+			change = "--sub"
+		}
+		out, isDone := job.Resize(change, fmt.Sprint(n))
+		for ; !isDone; out, isDone = job.Resize(change, fmt.Sprint(n)) {
+			if strings.Contains(out, "runs no job") {
+				return false
+			}
+			if !strings.Contains(out, "failed: rank") && !strings.Contains(out, "pending") {
+				t.Logf("%s %d: %s", change, n, out)
+			}
+		}
+		t.Logf("%s %d: %s", change, n, out)
+		counts := regexp.MustCompile(`^(\d+) added, .* has (\d+) ranks`).FindStringSubmatch(out)
+		if counts == nil {
+			t.Fatalf("ferry resize: %q", out)
+		}
+		added, _ := strconv.Atoi(counts[1])
+		size, _ = strconv.Atoi(counts[2])
+		started += added + 1 // One in place of the dead rank.
+	}
+	return true
+}
