@@ -99,7 +99,7 @@ func (m *member) integrate(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	if isFirst && !integration.Terminate { // Otherwise the change is a user's, and ends by itself.
+	if isFirst && !integration.Terminate { // Otherwise the server finishes the change, which is a user's.
 		if err := m.session.FinishChange(ctx, p.Delta); err != nil {
 			return err
 		}

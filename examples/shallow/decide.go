@@ -148,8 +148,8 @@ func (m *member) replace(ctx context.Context, failed string, isOver bool) error 
 	return m.awaitReplacement(ctx, isOver)
 }
 
-// awaitReplacement takes the answer to a request of replace, and waits for it if the computation is over. The change itself is an answer of
-// ResourceChange.
+// awaitReplacement completes a request of replace, and waits for it if the computation is over. The change itself is in the
+// results of ResourceChange.
 func (m *member) awaitReplacement(ctx context.Context, isOver bool) error {
 	r := &m.replacement
 	if r.request == nil {
@@ -177,7 +177,7 @@ func (m *member) awaitReplacement(ctx context.Context, isOver bool) error {
 	return err
 }
 
-// deleteOldSets deletes the sets of earlier changes, which no member uses any more.
+// deleteOldSets deletes the sets of earlier changes. All members use the current one.
 func (m *member) deleteOldSets(ctx context.Context) {
 	for _, name := range m.oldSets {
 		_ = m.session.DeletePset(ctx, name) // ErrPset for mpi://WORLD, and for sets of others.

@@ -10,8 +10,8 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// evacuate returns the checkpoint in a form in which the members that stay have all rows. If fewer than two members
-// stay, the rows become data of the new main set as well, from where added processes get them.
+// evacuate returns the checkpoint with all rows in the members that stay. If fewer than two members
+// stay, the rows become data of the new main set as well. Added processes read them there.
 func (m *member) evacuate(ctx context.Context, p plan) (state checkpoint, err error) {
 	state = m.saved
 	if slices.Contains(p.Stays, false) && slices.Contains(p.Stays, true) {

@@ -11,9 +11,12 @@ const (
 	columnY      = 400.0
 )
 
-// cell is the mean state of the water in a cell: the depth, and the depth times the velocity along the row and down the
+// cell is the mean state of the water in a cell. hu and hv are the depth times the velocity along the row and down the
 // column.
-type cell struct{ h, hu, hv float64 }
+type cell struct {
+	h      float64 // Depth.
+	hu, hv float64
+}
 
 // block is a range of consecutive rows.
 type block struct {
@@ -40,8 +43,8 @@ func newBlock(grid, first, rows int) block {
 	return b
 }
 
-// initialDepth returns the depth of a cell at time 0, which has no element of the mathematical library: its
-// functions differ between architectures.
+// initialDepth returns the depth of a cell at time 0. It calls no function of the mathematical library, because their results
+// differ between architectures.
 func initialDepth(grid, row, column int) float64 {
 	size := basinLength / float64(grid)
 	x := float64((float64(column)+0.5)*size) - columnX

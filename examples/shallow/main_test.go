@@ -151,7 +151,7 @@ func TestSolve_RandomChangesAndDeaths_SameBits(t *testing.T) {
 	}
 }
 
-// TestSolve_NeighborDiesToo_RowsAreLost has two neighbors that die in the same step, one of which has the copy of the other's rows.
+// TestSolve_NeighborDiesToo_RowsAreLost has a rank that dies in the same step as the holder of its copy.
 func TestSolve_NeighborDiesToo_RowsAreLost(t *testing.T) {
 	for _, dead := range [][2]int{{1, 2}, {4, 0}} {
 		o := small

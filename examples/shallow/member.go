@@ -47,7 +47,7 @@ func (m *member) disturbAt(ctx context.Context, at point) {
 	}
 }
 
-// An outcome is what a phase leaves in one member. It is adopted when all members have agreed.
+// An outcome is the result of a phase in one member. It is adopted when all members have agreed.
 type outcome struct {
 	plan   plan
 	state  checkpoint
@@ -89,7 +89,7 @@ func (m *member) runPhase(ctx context.Context) error {
 	return nil
 }
 
-// phase runs the next phase, on which rank 0 decides.
+// phase runs the next phase. Rank 0 decides which one.
 func (m *member) phase(ctx context.Context) (o outcome, err error) {
 	if m.mustRestore {
 		o.state, err = m.restore(ctx)

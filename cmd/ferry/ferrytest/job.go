@@ -23,7 +23,7 @@ type Job struct {
 	dir    string // Its runtime directory, which also marks its processes.
 }
 
-// Start starts ferry run with the arguments, in a runtime directory of its own. The caller ends with Wait or Succeeds.
+// Start starts ferry run with the arguments, in a private runtime directory. The caller calls Wait or Succeeds.
 func Start(t *testing.T, args ...string) *Job {
 	t.Helper()
 	j := &Job{cmd: exec.Command("ferry", append([]string{"run", "--timeout", "2m"}, args...)...), dir: t.TempDir()}
@@ -91,7 +91,7 @@ func (j *Job) Kill(rank int) bool {
 	return false
 }
 
-// Pid returns the process id of ferry run, by which ferry resize finds the job.
+// Pid returns the process id of ferry run, the argument of ferry resize.
 func (j *Job) Pid() string { return strconv.Itoa(j.cmd.Process.Pid) }
 
 // Resize runs ferry resize, and reports whether it succeeds.
