@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // The canceled receives have not ended.
@@ -12,8 +13,8 @@ func TestPoll_ManyCanceledReceives_TakesConstantTime(t *testing.T) {
 	poll := func(n int) time.Duration {
 		m := &module{}
 		for range n {
-			s, op := &slot{kind: slotReceive, isPosted: true, isCanceled: true, canceledAt: time.Now()}, new(mtl.Op)
-			s.op = op
+			s, op := &slot{Slot: base.Slot{Kind: base.SlotReceive, IsPosted: true, IsCanceled: true}, canceledAt: time.Now()}, new(mtl.Op)
+			s.Op = op
 			m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
 		}
 		best := time.Hour

@@ -3,7 +3,6 @@ package ucx
 import (
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -261,15 +261,10 @@ func (f *survey) deviceRule(p *params) string {
 	return fmt.Sprintf("mtl.ucx.device_exclude=%s, or they are secondary interfaces", strings.Join(p.DeviceExclude, ","))
 }
 
-// matchesAny reports whether name matches one of the patterns (path.Match), with or without its port. A malformed pattern matches
-// itself.
+// matchesAny reports whether a device matches one of the patterns, with or without its port.
 func matchesAny(patterns []string, name string) bool {
 	device, _, _ := strings.Cut(name, ":")
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		short, _ := path.Match(p, device)
-		return ok || short || err != nil && p == name
-	})
+	return base.MatchesAny(patterns, name, device)
 }
 
 // checkNames rejects unknown names of classes.

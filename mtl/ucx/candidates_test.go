@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -141,7 +142,7 @@ var entry = cardEntry{incarnation: framework.Incarnation{ID: 1, Nonce: 2}, offer
 // UCX takes no length and must not see such an entry.
 func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
-	m := &module{offer: entry.offer, version: "1.18.0", transports: "tcp/eth1", peers: peerTable{all: []peer{{}}}}
+	m := &module{Module: base.Module{Card: base.Card{Offer: entry.offer}}, traits: transportTraits{version: "1.18.0", names: "tcp/eth1"}, peers: []peer{{}}}
 	look := func(b []byte, incarnation framework.Incarnation) error {
 		_, err := m.checkReach(framework.Peer{Incarnation: incarnation, Blob: b})
 		return err

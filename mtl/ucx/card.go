@@ -1,9 +1,7 @@
 package ucx
 
 import (
-	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"strings"
@@ -11,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/internal/ucp"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // cardVersion is the version of cardEntry's encoding and of the control messages.
@@ -54,24 +53,19 @@ func (b cardEntry) encode() []byte {
 	return out
 }
 
-var errCardEntry = errors.New("its entry in the business card makes no sense")
-
 // parseCardEntry decodes the entry of a peer. The input is untrusted.
 func parseCardEntry(in []byte) (cardEntry, error) {
 	const head = 1 + 4 + 8 + 8
-	if len(in) == 0 {
-		return cardEntry{}, errors.New("its business card has no entry for it")
-	}
-	if in[0] != cardVersion {
-		return cardEntry{}, fmt.Errorf("it speaks version %d, and this process version %d", in[0], cardVersion)
+	if err := base.CheckCardVersion(in, cardVersion); err != nil {
+		return cardEntry{}, err
 	}
 	if len(in) < head || len(in) > maxCardEntry || binary.LittleEndian.Uint32(in[1:]) != crc32.Checksum(in[5:], castagnoli) {
-		return cardEntry{}, errCardEntry
+		return cardEntry{}, base.ErrCardEntry
 	}
 	b := cardEntry{incarnation: framework.Incarnation{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
-	parts := bytes.SplitN(in[head:], []byte{0}, 5)
-	if len(parts) < 5 || len(parts[0]) == 0 || len(parts[4]) == 0 {
-		return cardEntry{}, errCardEntry
+	parts, err := base.SplitCardEntry(in[head:], 5)
+	if err != nil {
+		return cardEntry{}, err
 	}
 	b.offer, b.node, b.transports, b.library, b.address = string(parts[0]), string(parts[1]), string(parts[2]), string(parts[3]), parts[4]
 	return b, nil

@@ -11,16 +11,13 @@ package ucx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/stderr"
-	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -72,21 +69,14 @@ func (ucx) Params() any { return new(params) }
 
 // Probe reports whether UCX is available. It loads the library only if it does not find the file.
 func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
-	if err := ucp.Built(); err != nil {
-		return framework.Verdict{
-			Status: framework.StatusNotBuilt, Reason: err.Error(),
-			Hint: "install a C compiler, in Debian gcc and libc6-dev, and build again",
-		}
-	}
 	p := given.(*params)
-	isOnDisk, err := trial.OnDisk(ctx, p.Deadline, p.Library)
-	if err == nil && !isOnDisk {
-		_, err = loadLibrary(ctx, p)
+	v := p.file().Available(ctx, ucp.Built(), func() error {
+		_, err := loadLibrary(ctx, p)
+		return err
+	}, "install UCX (Debian: libucx0), or set mtl.ucx.library to its file")
+	if v.Status != framework.StatusUsable {
+		return v
 	}
-	if err != nil {
-		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install UCX (Debian: libucx0), or set mtl.ucx.library to its file"))
-	}
-	v := framework.Usable()
 	v.Network = networkDevice(p.Sysfs)
 	v.Suits = v.Network != ""
 	return v
@@ -121,10 +111,10 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			continue
 		}
 		if what := failures(all); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
-			warn(c.name, what)
+			base.Warn(component, c.name, c.name+" is used, and not "+what)
 		}
-		m.description.Notes = append(m.description.Notes, f.notes...)
-		m.description.Candidates = toCandidates(all, i)
+		m.Description.Notes = append(m.Description.Notes, f.notes...)
+		m.Description.Candidates = toCandidates(all, i)
 		if wait {
 			return descriptorModule{m}, nil
 		}
@@ -137,14 +127,4 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 func failures(all []candidate) string {
 	failed := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !c.hasFailed })
 	return summarize(failed)
-}
-
-// warned contains the classes with a warning, so that further sessions of the process don't repeat it.
-var warned sync.Map
-
-// warn writes a warning about the used class to standard error, once in a process.
-func warn(used, what string) {
-	if _, isRepeated := warned.LoadOrStore(used, true); !isRepeated {
-		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ucx: %s is used, and not %s (mtl.ucx.warn=off turns this message off)\n", used, what)
-	}
 }

@@ -1,12 +1,11 @@
 package ucx
 
 import (
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/ferrympi/ferry/internal/ucp"
-	"github.com/ferrympi/ferry/mtl/trial"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // The variables below are set in the C library's environment while UCX is loaded and transports open. Child processes don't
@@ -40,29 +39,22 @@ var peerModeVariables = []string{"UCX_CMA_MEMORY_INVALIDATE=y", "UCX_POSIX_ERROR
 
 // environment returns the variables to set. It omits variables that the user has set, except for forcedVariables.
 func environment(peerMode bool, has func(string) bool) []string {
-	left := slices.Clone(defaultVariables)
+	defaults := slices.Clone(defaultVariables)
 	if peerMode {
-		left = append(left, peerModeVariables...)
+		defaults = append(defaults, peerModeVariables...)
 	}
-	left = slices.DeleteFunc(left, func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return has(name)
-	})
-	return append(slices.Clone(forcedVariables), left...)
+	return base.Variables(forcedVariables, defaults, has)
 }
 
 // setEnvironment sets the variables of environment, and returns them.
 func setEnvironment(p *params) []string {
-	all := environment(p.ErrorMode == "peer", func(name string) bool { _, set := os.LookupEnv(name); return set })
-	for _, v := range all {
-		name, value, _ := strings.Cut(v, "=")
-		ucp.Setenv(name, value)
-	}
+	all := environment(p.ErrorMode == "peer", base.IsUserSet)
+	base.SetVariables(all, ucp.Setenv)
 	return all
 }
 
 // userVariables returns the user's variables of UCX, in order.
-func userVariables() []string { return trial.Variables("UCX_", forcedVariables) }
+func userVariables() []string { return base.UserVariables("UCX_", forcedVariables) }
 
 // userSets reports whether the user has set a variable of UCX whose name satisfies is.
 func userSets(is func(name string) bool) bool {

@@ -2,55 +2,53 @@ package ucx
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 
-	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
-	"github.com/ferrympi/ferry/mtl/trial"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // module is an open worker. It implements mtl.Module. The engine's lock guards it.
 type module struct {
-	env         mtl.Env
-	worker      *ucp.Worker
-	caps        mtl.Caps
-	description mtl.Description
-	offer       string
-	blob        []byte
-	// version is that of the library.
-	version string
-	// transports lists the transports of this process, for errors.
-	transports string
-	// nodeProof identifies the node if the class reaches no other node; otherwise it is empty.
-	nodeProof string
-	medium    trial.Medium
-	// peerMode is set for error_mode=peer.
-	peerMode bool
-	usesTCP  bool
-	// registersMemory is set if a transport registers memory with a device.
-	registersMemory bool
-	lib             *ucp.Library
-	// guardSettings are the settings of the queue guard's worker; nil if messages use no shared queue.
-	guardSettings []ucp.Setting
+	base.Module
+	lib    *ucp.Library
+	worker *ucp.Worker
+	traits transportTraits
 
-	peers    peerTable
-	slots    slotTable
-	canceled canceledReceives
-	results  resultQueue
-	// keptBytes is the length of the messages whose contents are kept, or 0.
-	keptBytes int
+	peers []peer  // By mtl.Endpoint.
+	slots []*slot // By number.
+	// spareReceive is a slot for the next recvShortAndPoll, or nil.
+	spareReceive *slot
+	// longOperations counts the slots with isLong.
+	longOperations int
+	canceled       canceledReceives
+	// unknownSenders are slots of claimed messages whose sender the next Poll looks up.
+	unknownSenders []*slot
+	// savedBytes is the length of the messages whose contents are saved, or 0.
+	savedBytes int
 	// guard is nil before the first failure of a peer.
 	guard    *queueGuard
-	err      error
 	isClosed bool
 	// consecutiveFaults counts control receives that failed since the last arrival.
 	consecutiveFaults int
 
 	events [eventsPerPoll]ucp.Event
-	// pins hold memory that stays pinned until Close.
-	pins runtime.Pinner
+}
+
+// transportTraits are the properties of the module's transports.
+type transportTraits struct {
+	// names lists the transports, for errors.
+	names string
+	// version is that of the library.
+	version string
+	// isPeerMode is set for error_mode=peer.
+	isPeerMode bool
+	usesTCP    bool
+	// registersMemory is set if a transport registers memory with a device.
+	registersMemory bool
+	// guardSettings are the settings of the queue guard's worker; nil if messages use no shared queue.
+	guardSettings []ucp.Setting
 }
 
 // maxMessage is the length of the longest message, in bytes. UCX accepts longer ones, but a receive whose message may
@@ -59,48 +57,17 @@ const maxMessage = 1 << 20
 
 // peer is a connected process.
 type peer struct {
-	framework.Incarnation
+	base.Peer
 	// address is the worker address from the business card.
 	address []byte
 	// transports lists the transports of the peer, for errors.
 	transports string
 	// ep is made for the first message.
 	ep ucp.Endpoint
-	// sendErr is the error of all further sends; nil while the peer is connected.
-	sendErr     error
-	isForgotten bool
-	// isUnflushed is set while the peer is in peerTable.unflushed.
-	isUnflushed bool
 }
-
-// peerTable holds the connected processes.
-type peerTable struct {
-	// all is indexed by mtl.Endpoint. Peers are never removed.
-	all           []peer
-	byIncarnation map[framework.Incarnation]mtl.Endpoint
-	// unflushed lists the peers for which UCX may still hold messages, each once.
-	unflushed []mtl.Endpoint
-	// forgotten counts the peers with isForgotten.
-	forgotten int
-}
-
-func newPeerTable() peerTable {
-	return peerTable{
-		all:           []peer{{sendErr: errUnknownEndpoint, isForgotten: true}}, // mtl.NoEndpoint
-		byIncarnation: map[framework.Incarnation]mtl.Endpoint{},
-	}
-}
-
-// errUnknownEndpoint is the error of operations with an endpoint that Connect did not return.
-var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
-
-func (m *module) Caps() mtl.Caps            { return m.caps }
-func (m *module) Describe() mtl.Description { return m.description }
-func (m *module) Offer() string             { return m.offer }
-func (m *module) Blob() []byte              { return m.blob }
 
 func (m *module) errorMode() string {
-	if m.peerMode {
+	if m.traits.isPeerMode {
 		return "peer"
 	}
 	return "none"
@@ -111,19 +78,23 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	v := lib.Version()
 	mode, note := c.errorMode(p, v)
 	m := &module{
-		env: env, lib: lib, guardSettings: c.guardSettings(), worker: w, version: v.String(), transports: resourceNamesWithAddresses(c.resources, c.interfaces), peerMode: mode == "peer", usesTCP: c.usesTCP(), registersMemory: c.registersMemory(),
-		peers: newPeerTable(),
-		caps: mtl.Caps{
-			CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
-			MaxMessage: maxMessage, Inject: ucp.MaxCopied, ControlLimit: controlLimit, Eager: int64(c.packet),
+		Module: base.NewModule(component, env), lib: lib, worker: w,
+		traits: transportTraits{
+			names: resourceNamesWithAddresses(c.resources, c.interfaces), version: v.String(), isPeerMode: mode == "peer",
+			usesTCP: c.usesTCP(), registersMemory: c.registersMemory(), guardSettings: c.guardSettings(),
 		},
 	}
-	m.offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.errorMode())
-	m.description = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: libraryName(v)}
-	if note != "" {
-		m.description.Notes = []string{note}
+	m.peers = []peer{{Peer: m.NoPeer()}}
+	m.Capabilities = mtl.Caps{
+		CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
+		MaxMessage: maxMessage, Inject: ucp.MaxCopied, ControlLimit: controlLimit, Eager: int64(c.packet),
 	}
-	m.description.Notes = append(m.description.Notes, c.hazards(v)...)
+	m.Card.Offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.errorMode())
+	m.Description = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: libraryName(v)}
+	if note != "" {
+		m.Description.Notes = []string{note}
+	}
+	m.Description.Notes = append(m.Description.Notes, c.hazards(v)...)
 	return m
 }
 
@@ -134,13 +105,12 @@ func (m *module) start(c *candidate) error {
 		return err
 	}
 	if c.isNodeLocal {
-		m.medium = c.medium()
-		if m.nodeProof, err = m.medium.Proof(); err != nil {
+		if err = m.Card.ProveNode(c.medium()); err != nil {
 			return err
 		}
 	}
-	m.blob = cardEntry{m.env.Self, m.offer, m.nodeProof, m.transports, m.version, address}.encode()
-	if n := len(m.blob); n > maxCardEntry {
+	m.Card.Blob = cardEntry{m.Env.Self, m.Card.Offer, m.Card.NodeProof, m.traits.names, m.traits.version, address}.encode()
+	if n := len(m.Card.Blob); n > maxCardEntry {
 		return fmt.Errorf("its entry in the business card has %d bytes, %d more than fit there: mtl.ucx.device_include with fewer devices makes it shorter", n, n-maxCardEntry)
 	}
 	return m.postControlReceives()
@@ -153,15 +123,15 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.isClosed = true
-	for _, s := range m.slots.all {
-		s.op = nil
-		if s.isPosted && (s.kind == slotReceive || s.kind == slotControlReceive) {
-			m.worker.Cancel(s.number)
+	for _, s := range m.slots {
+		s.Op = nil
+		if s.IsPosted && (s.Kind == base.SlotReceive || s.Kind == base.SlotControlReceive) {
+			m.worker.Cancel(s.Number)
 		}
 	}
-	if m.peerMode {
-		for i := range m.peers.all {
-			if p := &m.peers.all[i]; p.ep.IsValid() {
+	if m.traits.isPeerMode {
+		for i := range m.peers {
+			if p := &m.peers[i]; p.ep.IsValid() {
 				m.closeEndpoint(p)
 			}
 		}
@@ -171,14 +141,11 @@ func (m *module) Close() error {
 		m.guard.worker.Close()
 	}
 	m.worker.Close()
-	for _, s := range m.slots.all {
-		s.pins.Unpin()
+	for _, s := range m.slots {
+		s.Unpin()
 	}
-	m.pins.Unpin()
-	if m.err == nil {
-		m.err = fmt.Errorf("%s: %w", component, framework.ErrClosed)
-	}
-	m.slots, m.results = slotTable{}, resultQueue{}
+	m.EndClose()
+	m.slots, m.spareReceive, m.unknownSenders = nil, nil, nil
 	return nil
 }
 
@@ -196,7 +163,7 @@ func (m *module) drain() {
 		if m.worker.Poll(m.events[:], true) > 0 {
 			last = time.Now()
 		} else {
-			time.Sleep(pollInterval / 10)
+			time.Sleep(base.PollInterval / 10)
 		}
 	}
 }
@@ -206,12 +173,9 @@ type descriptorModule struct{ *module }
 
 func (a descriptorModule) FD() int { return a.worker.FD() }
 
-func (a descriptorModule) Arm() bool { return len(a.results.pending) == 0 && a.worker.Arm() }
+func (a descriptorModule) Arm() bool { return a.Results.IsEmpty() && a.worker.Arm() }
 
 // polledModule is a module without a descriptor.
 type polledModule struct{ *module }
 
-func (polledModule) Interval() time.Duration { return pollInterval }
-
-// pollInterval is the time between polls of a sleeping process without a descriptor.
-const pollInterval = time.Millisecond
+func (polledModule) Interval() time.Duration { return base.PollInterval }

@@ -4,24 +4,19 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
-// errSelftestTimeout ends a self-test that makes no progress.
-var errSelftestTimeout = errors.New("nothing came within mtl.ucx.selftest_timeout")
-
 // openCandidate opens and tests a candidate. hasDescriptor is set if the module can wait on a descriptor.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, hasDescriptor bool, err error) {
-	for _, wait := range descriptorChoices(p.Wait, env.Identity.MaxOnMachine() > cpu.ForRanks()) {
-		// The test observes the deadline itself. The additional half is for calls that do not return to it.
+	for _, wait := range base.DescriptorChoices(p.Wait, &env) {
 		own := *c // A call that hangs keeps its own copy.
-		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {
+		m, err = base.OpenWithin(ctx, p.Deadline, component+" "+c.name, func(given context.Context) (*module, error) {
 			return openAndTest(given, env, p, lib, &own, wait)
-		}, func(m *module) { m.Close() })
+		})
 		if err == nil {
 			*c = own
 		}
@@ -31,17 +26,6 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library
 		}
 	}
 	return nil, false, err
-}
-
-// descriptorChoices returns whether to open with a descriptor, in order of preference.
-func descriptorChoices(wait string, oversubscribed bool) []bool {
-	switch {
-	case wait == "fd":
-		return []bool{true}
-	case wait == "auto" && oversubscribed:
-		return []bool{true, false}
-	}
-	return []bool{false}
 }
 
 // openAndTest opens a worker and tests it, until ctx ends.
@@ -59,17 +43,7 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, 
 	}
 	m := newModule(env, lib, w, c, p)
 	if err = m.start(c); err == nil {
-		left := trial.NewPatience(p.Deadline)
-		err = trial.Test{
-			Module: m, Self: framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.blob},
-			Upcall: m.swapUpcall, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
-			AbortReason: func() error {
-				if left.Over() || ctx.Err() != nil {
-					return errSelftestTimeout
-				}
-				return m.err
-			},
-		}.Run()
+		err = m.Selftest(ctx, trial.Test{Module: m, Long: p.Selftest == "long"}, p.Deadline)
 	}
 	if err != nil {
 		m.Close()
@@ -77,11 +51,4 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, 
 	}
 	w.BypassCgo()
 	return m, nil
-}
-
-// swapUpcall replaces the receiver of the module's upcalls and returns the previous one.
-func (m *module) swapUpcall(up mtl.Receiver) mtl.Receiver {
-	before := m.env.Upcall
-	m.env.Upcall = up
-	return before
 }

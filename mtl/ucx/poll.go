@@ -7,6 +7,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // eventsPerPoll is the largest number of completions that one Poll reads.
@@ -16,14 +17,17 @@ const eventsPerPoll = 64
 func (m *module) Poll() int {
 	n := 0
 	if !m.isClosed {
-		n = m.worker.Poll(m.events[:], m.slots.longOperations > 0)
+		n = m.worker.Poll(m.events[:], m.longOperations > 0)
 		m.handleEvents(n)
 		if m.guard != nil && m.guard.isWaiting {
 			m.pollGuard(n > 0)
 		}
 	}
-	if len(m.results.pending) > 0 {
-		n += m.deliverResults()
+	if len(m.unknownSenders) > 0 {
+		m.findSenders()
+	}
+	if !m.Results.IsEmpty() {
+		n += m.Results.Deliver()
 	}
 	return n
 }
@@ -38,65 +42,22 @@ func (m *module) handleEvents(n int) {
 	}
 }
 
-// resultQueue holds results for the next Poll.
-type resultQueue struct {
-	pending []queuedResult
-	// delivering is the second buffer of pending. Only Poll uses it.
-	delivering []queuedResult
-}
-
-// queuedResult is the result of an operation that ended without a completion.
-type queuedResult struct {
-	op     *mtl.Op
-	result mtl.Result
-	// claim is the slot of the message that a probe has claimed, or nil.
-	claim *slot
-}
-
-// queueResult queues the result of op for the next Poll.
-func (m *module) queueResult(op *mtl.Op, r mtl.Result) {
-	if op != nil {
-		m.results.pending = append(m.results.pending, queuedResult{op: op, result: r})
-	}
-}
-
-// deliverResults notifies the owners of the queued results.
-func (m *module) deliverResults() int {
-	m.results.pending, m.results.delivering = m.results.delivering[:0], m.results.pending
-	for _, e := range m.results.delivering {
-		if e.claim != nil {
-			m.findSender(e.claim)
+// findSenders finds the senders of claimed messages that may not be complete, for LostClaim. That of a process that has left the
+// communicator remains NoEndpoint.
+func (m *module) findSenders() {
+	for _, s := range m.unknownSenders {
+		if from, ok := m.Env.Upcall.Endpoint(s.cid, int(s.found.Source)); ok {
+			s.Peer = from
 		}
-		notifyOwner(e.op, e.result)
 	}
-	n := len(m.results.delivering)
-	clear(m.results.delivering)
-	return n
-}
-
-// findSender finds the sender of a claimed message that may not be complete, for lostClaim.
-func (m *module) findSender(s *slot) {
-	if s.peer == mtl.NoEndpoint && s.found.Bytes > m.caps.Eager {
-		from, ok := m.env.Upcall.Endpoint(s.cid, int(s.found.Source))
-		s.peer, s.hasLeft = from, !ok
-	}
+	m.unknownSenders = m.unknownSenders[:0]
 }
 
 // completeOp releases a slot and notifies the owner of its operation.
 func (m *module) completeOp(s *slot, r mtl.Result) {
-	op := s.op
+	op := s.Op
 	m.releaseSlot(s)
-	if op != nil {
-		notifyOwner(op, r)
-	}
-}
-
-// notifyOwner sets the result of an operation and notifies its owner. It assigns the fields one by one, because a copy of the
-// struct would wait for the stores of its fields.
-func notifyOwner(op *mtl.Op, r mtl.Result) {
-	to := &op.Result
-	to.Source, to.Tag, to.Found, to.Canceled, to.Bytes, to.Err = r.Source, r.Tag, r.Found, r.Canceled, r.Bytes, r.Err
-	op.Owner.Done(op)
+	base.Notify(op, r)
 }
 
 // handleEvent handles one completion.
@@ -105,19 +66,19 @@ func (m *module) handleEvent(ev *ucp.Event) {
 		m.endpointFailed(mtl.Endpoint(ev.Peer), ev.Err)
 		return
 	}
-	s := m.slots.all[ev.Slot]
-	switch s.kind {
-	case slotReceive, slotClaimed:
+	s := m.slots[ev.Slot]
+	switch s.Kind {
+	case base.SlotReceive, base.SlotClaimed:
 		m.completeReceive(s, ev)
-	case slotSend, slotSyncSend, slotFlush:
+	case base.SlotSend, base.SlotSyncSend, base.SlotFlush:
 		var r mtl.Result
 		if ev.Err != 0 {
-			r.Err = m.codeError("send", s.peer, ev.Err)
-		} else if s.kind != slotFlush {
-			m.markUnflushed(s.peer)
+			r.Err = m.codeError("send", s.Peer, ev.Err)
+		} else if s.Kind != base.SlotFlush {
+			m.MarkUnflushed(&m.peers[s.Peer].Peer, s.Peer)
 		}
 		m.completeOp(s, r)
-	case slotControlReceive:
+	case base.SlotControlReceive:
 		m.completeControlReceive(s, ev)
 	default:
 		m.releaseSlot(s)
@@ -127,7 +88,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 // endpointFailed disconnects a peer in peer mode after an error of its endpoint, because messages may be lost. The process may
 // still be alive.
 func (m *module) endpointFailed(to mtl.Endpoint, code ucp.Status) {
-	if p := &m.peers.all[to]; p.sendErr == nil {
+	if p := &m.peers[to]; p.SendErr == nil {
 		m.disconnectPeer(to, m.codeError("send", to, code))
 	}
 }
@@ -136,24 +97,24 @@ func (m *module) endpointFailed(to mtl.Endpoint, code ucp.Status) {
 func (m *module) completeReceive(s *slot, ev *ucp.Event) {
 	is := envelopeOf(ev.Tag)
 	r := mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)}
-	if s.kind == slotClaimed {
+	if s.Kind == base.SlotClaimed {
 		r = s.found
 	}
 	switch ev.Err {
 	case 0:
 		s.isRegistered = s.isRegistered && r.Bytes > ucp.MaxCopied
-		if r.Bytes > int64(len(s.buf)) {
+		if r.Bytes > int64(len(s.Buf)) {
 			r.Err = framework.ErrTruncate
 		}
 	case ucp.Canceled:
-		if s.isCanceled {
+		if s.IsCanceled {
 			m.completeOp(s, mtl.Result{Canceled: true})
 			return
 		}
 		fallthrough
 	default:
 		why := fmt.Errorf("the network gave it up, as it does when the peer goes in the middle of a message: %w", errors.New(m.worker.Describe(ev.Err)))
-		m.completeOp(s, mtl.Result{Err: m.transportError("receive", s.peer, why)})
+		m.completeOp(s, mtl.Result{Err: m.transportError("receive", s.Peer, why)})
 		return
 	}
 	s.bufferWritten(int(r.Bytes))
@@ -169,7 +130,7 @@ const (
 func (m *module) postControlReceives() error {
 	all := make([]byte, controlReceives*controlLimit)
 	for i := range controlReceives {
-		s, err := m.takeSlot(slotControlReceive, nil)
+		s, err := m.takeSlot(base.SlotControlReceive, nil)
 		if err != nil {
 			return err
 		}
@@ -180,14 +141,14 @@ func (m *module) postControlReceives() error {
 }
 
 func (m *module) postControlReceive(s *slot) {
-	s.isPosted = true
-	m.worker.Recv(s.number, s.buf, controlTag, ^uint64(0), ucp.DropLonger)
+	s.IsPosted = true
+	m.worker.Recv(s.Number, s.Buf, controlTag, ^uint64(0), ucp.DropLonger)
 }
 
 // completeControlReceive handles a control message and posts its buffer again, also after an error. Messages of unknown
 // processes that are too long are dropped.
 func (m *module) completeControlReceive(s *slot, ev *ucp.Event) {
-	if s.isPosted = false; m.isClosed {
+	if s.IsPosted = false; m.isClosed {
 		m.releaseSlot(s)
 		return
 	}
@@ -203,9 +164,9 @@ func (m *module) completeControlReceive(s *slot, ev *ucp.Event) {
 		}
 	}
 	if ev.Err == 0 && ev.Length > 0 && ev.Length <= controlLimit {
-		ucp.Wrote(s.buf, int(ev.Length))
-		if data := s.buf[:ev.Length]; !m.guard.receivePing(data) {
-			m.env.Upcall.Control(data)
+		ucp.Wrote(s.Buf, int(ev.Length))
+		if data := s.Buf[:ev.Length]; !m.guard.receivePing(data) {
+			m.Env.Upcall.Control(data)
 		}
 	}
 	m.postControlReceive(s)

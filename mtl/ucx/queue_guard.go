@@ -11,6 +11,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // In shared memory, all senders write into one queue of the receiver. A process that fails between reserving and filling an
@@ -69,14 +70,14 @@ func (m *module) newGuard() (*queueGuard, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := m.lib.Open(m.guardSettings, false)
+	w, err := m.lib.Open(m.traits.guardSettings, false)
 	if err != nil {
 		return nil, err
 	}
 	g := &queueGuard{worker: w}
 	if err = w.Start(); err == nil {
 		if _, err = w.AddSlots(); err == nil {
-			g.self, err = w.Connect(address, 0, m.peerMode)
+			g.self, err = w.Connect(address, 0, m.traits.isPeerMode)
 		}
 	}
 	if err != nil {
@@ -88,13 +89,13 @@ func (m *module) newGuard() (*queueGuard, error) {
 
 // checkQueue starts to check the queue after the failure of a process.
 func (m *module) checkQueue() {
-	if m.guardSettings == nil || m.err != nil {
+	if m.traits.guardSettings == nil || m.Err != nil {
 		return
 	}
 	if m.guard == nil {
 		g, err := m.newGuard()
 		if err != nil {
-			m.env.Logger.Warn("mtl ucx: cannot check the shared-memory queue after the failure of a process", "component", component, "err", err)
+			m.Env.Logger.Warn("mtl ucx: cannot check the shared-memory queue after the failure of a process", "component", component, "err", err)
 			return
 		}
 		m.guard = g
@@ -142,14 +143,14 @@ func (m *module) pollGuard(moves bool) {
 
 // failModule ends all operations. Messages that have arrived were delivered before.
 func (m *module) failModule(why error) {
-	m.err = why
-	for _, s := range m.slots.all {
-		if s.op == nil {
+	m.Err = why
+	for _, s := range m.slots {
+		if s.Op == nil {
 			continue
 		}
-		if s.isPosted && s.kind == slotReceive {
-			m.worker.Cancel(s.number)
+		if s.IsPosted && s.Kind == base.SlotReceive {
+			m.worker.Cancel(s.Number)
 		}
-		m.abandonOp(s, why)
+		m.Abandon(&s.Slot, why)
 	}
 }

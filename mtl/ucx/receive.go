@@ -7,26 +7,14 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
-
-// checkSource validates the source of a receive or a probe.
-func (m *module) checkSource(from mtl.Endpoint, e mtl.Envelope) (mtl.Endpoint, error) {
-	switch {
-	case m.err != nil:
-		return 0, m.err
-	case e.Source == mtl.AnySource:
-		return mtl.NoEndpoint, nil
-	case from == mtl.NoEndpoint || int(from) >= len(m.peers.all):
-		return 0, errUnknownEndpoint
-	}
-	return from, nil
-}
 
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
 	s, err := m.takeReceive(op, from, e, buf)
 	if err == nil {
 		tag, mask := matchOf(e)
-		m.worker.Recv(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage))
+		m.worker.Recv(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage))
 	}
 	return err
 }
@@ -36,10 +24,10 @@ const pollsPerLook = 8
 
 // RecvAndPoll implements mtl.ImmediateReceiver.
 func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
-	if !m.usesTCP {
+	if !m.traits.usesTCP {
 		looks *= pollsPerLook
 	}
-	if m.slots.spareReceive != nil && len(buf) <= maxBounced {
+	if m.spareReceive != nil && len(buf) <= base.MaxBounced {
 		return m.recvShortAndPoll(op, from, e, buf, looks)
 	}
 	s, err := m.takeReceive(op, from, e, buf)
@@ -47,11 +35,11 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 		return err
 	}
 	tag, mask := matchOf(e)
-	m.handleEvents(m.worker.RecvAndPoll(s.number, s.buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
-	if m.slots.spareReceive == nil {
-		if s, err := m.takeSlot(slotReceive, nil); err == nil {
-			s.isPosted = true
-			m.slots.spareReceive = s
+	m.handleEvents(m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
+	if m.spareReceive == nil {
+		if s, err := m.takeSlot(base.SlotReceive, nil); err == nil {
+			s.IsPosted = true
+			m.spareReceive = s
 		}
 	}
 	return nil
@@ -60,38 +48,39 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 // recvShortAndPoll is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
 // slot is neither taken nor released.
 func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
-	from, err := m.checkSource(from, e)
+	from, err := m.CheckSource(from, e, len(m.peers))
 	if err != nil {
 		return err
 	}
-	s := m.slots.spareReceive
-	s.op, s.peer, s.userBuf, s.buf, op.Slot = op, from, buf, s.bounceBuf[:len(buf)], s.number
+	s := m.spareReceive
+	s.Op, s.Peer, op.Slot = op, from, s.Number
+	s.Bounce(buf)
 	tag, mask := matchOf(e)
-	n := m.worker.RecvAndPoll(s.number, s.buf, tag, mask, m.bufferUse(false), m.events[:], looks)
+	n := m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(false), m.events[:], looks)
 	ev := &m.events[0]
-	if n != 1 || ev.Slot != s.number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
-		m.slots.spareReceive = nil // It becomes an ordinary slot.
+	if n != 1 || ev.Slot != s.Number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
+		m.spareReceive = nil // It becomes an ordinary slot.
 		m.handleEvents(n)
 		return nil
 	}
 	s.bufferWritten(int(ev.Length)) // As in completeReceive.
-	s.op, s.userBuf = nil, nil
+	s.Op, s.UserBuf = nil, nil
 	is := envelopeOf(ev.Tag)
-	notifyOwner(op, mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)})
+	base.Notify(op, mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)})
 	return nil
 }
 
 // takeReceive returns the slot of a receive.
 func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) (*slot, error) {
-	from, err := m.checkSource(from, e)
+	from, err := m.CheckSource(from, e, len(m.peers))
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.takeSlot(slotReceive, op)
+	s, err := m.takeSlot(base.SlotReceive, op)
 	if err != nil {
 		return nil, m.transportError("receive", from, err)
 	}
-	s.peer = from
+	s.Peer = from
 	m.setReceiveBuffer(s, buf)
 	return s, nil
 }
@@ -100,73 +89,58 @@ const _ = uint(ucp.MaxSaved - mtl.MaxSavedMessage) // UCX keeps enough bytes.
 
 // SaveMessages implements mtl.MessageSaver.
 func (m *module) SaveMessages(n int) {
-	m.keptBytes = n
+	m.savedBytes = n
 	m.worker.SaveMessages(n)
 }
 
 // SavedMessage implements mtl.MessageSaver.
 func (m *module) SavedMessage(op *mtl.Op) []byte {
-	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
+	if m.Err != nil || int(op.Slot) >= len(m.slots) {
 		return nil
 	}
-	return m.worker.SavedMessage(op.Slot, m.keptBytes)
+	return m.worker.SavedMessage(op.Slot, m.savedBytes)
 }
 
 // Probe queries UCX, which returns at once. The next Poll delivers the result.
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim bool) error {
-	from, err := m.checkSource(from, which)
+	from, err := m.CheckSource(from, which, len(m.peers))
 	if err != nil {
 		return err
 	}
-	s, err := m.takeSlot(slotClaimed, op)
+	s, err := m.takeSlot(base.SlotClaimed, op)
 	if err != nil {
 		return m.transportError("probe", from, err)
 	}
 	tag, mask := matchOf(which)
-	found, ok := m.worker.Probe(s.number, tag, mask, claim)
+	found, ok := m.worker.Probe(s.Number, tag, mask, claim)
 	r := mtl.Result{Found: ok}
 	if ok {
 		is := envelopeOf(found.Tag)
 		r.Source, r.Tag, r.Bytes = is.Source, is.Tag, int64(found.Length)
-		s.peer, s.found, s.cid = from, r, is.CID
+		s.Peer, s.found, s.cid = from, r, is.CID
 	}
-	e := queuedResult{op: op, result: r}
 	if !ok || !claim {
 		m.releaseSlot(s)
-	} else {
-		s.found.Found, s.op, e.claim = false, nil, s
+	} else if s.found.Found, s.Op = false, nil; from == mtl.NoEndpoint && r.Bytes > m.Capabilities.Eager {
+		m.unknownSenders = append(m.unknownSenders, s)
 	}
-	m.results.pending = append(m.results.pending, e)
+	m.QueueResult(op, r)
 	return nil
 }
 
 // RecvClaimed does not ask UCX for the rest of a message whose sender was forgotten.
 func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
-	s := m.slots.all[op.Slot]
-	if err := m.lostClaim(s); err != nil {
-		s.kind = slotAbandoned // UCX keeps the message, and the slot stays in use.
+	s := m.slots[op.Slot]
+	if err := m.LostClaim(&m.peers[s.Peer].Peer, s.found.Bytes); err != nil {
+		s.Kind = base.SlotAbandoned // UCX keeps the message, and the slot stays in use.
 		return err
 	}
-	s.op = op
+	s.Op = op
 	m.setReceiveBuffer(s, buf)
-	m.worker.RecvClaimed(s.number, s.buf, m.bufferUse(s.found.Bytes <= int64(len(buf))))
-	return nil
-}
-
-// lostClaim returns the error of a claimed message whose sender is gone and still had a part of it, or nil.
-func (m *module) lostClaim(s *slot) error {
-	if s.hasLeft {
-		return m.transportError("receive", mtl.NoEndpoint, fmt.Errorf("of %d bytes some were still with their sender, which has left the communicator", s.found.Bytes))
-	}
-	if s.found.Bytes <= m.caps.Eager || s.peer == mtl.NoEndpoint {
-		return nil
-	}
-	if p := &m.peers.all[s.peer]; p.sendErr != nil {
-		return m.transportError("receive", s.peer, fmt.Errorf("of %d bytes some were still with their sender: %w", s.found.Bytes, p.sendErr))
-	}
+	m.worker.RecvClaimed(s.Number, s.Buf, m.bufferUse(s.found.Bytes <= int64(len(buf))))
 	return nil
 }
 
@@ -174,7 +148,7 @@ func (m *module) lostClaim(s *slot) error {
 // over tcp, UCX never ends a receive whose sender fails in the middle, so the receive must be abandonable.
 func (m *module) bufferUse(fits bool) ucp.BufferUse {
 	switch {
-	case !m.peerMode && m.usesTCP:
+	case !m.traits.isPeerMode && m.traits.usesTCP:
 		return ucp.Abandonable
 	case fits:
 		return ucp.DropLonger
@@ -183,12 +157,12 @@ func (m *module) bufferUse(fits bool) ucp.BufferUse {
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
+	if m.Err != nil || int(op.Slot) >= len(m.slots) {
 		return
 	}
-	if s := m.slots.all[op.Slot]; s.op == op && s.kind == slotReceive && !s.isCanceled {
-		s.isCanceled, s.canceledAt = true, time.Now()
-		m.worker.Cancel(s.number)
+	if s := m.slots[op.Slot]; s.Op == op && s.Kind == base.SlotReceive && !s.IsCanceled {
+		s.IsCanceled, s.canceledAt = true, time.Now()
+		m.worker.Cancel(s.Number)
 		m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
 	}
 }
@@ -203,8 +177,8 @@ type canceledReceive struct {
 type canceledReceives struct {
 	receives       []canceledReceive
 	pollsSinceScan int
-	// forgottenAtScan is the value of peerTable.forgotten at the last scan.
-	forgottenAtScan int
+	// forgotten counts the forgotten peers, and forgottenAtScan those before the last scan.
+	forgotten, forgottenAtScan int
 }
 
 // abandonAfter is the time after which a canceled receive from any source is abandoned, once a peer has failed. It may have
@@ -216,18 +190,18 @@ const scansPerPoll = 16
 
 // abandonCanceled ends canceled receives whose senders failed in the middle of the message. UCX completes all others.
 func (m *module) abandonCanceled() {
-	if m.canceled.pollsSinceScan++; m.canceled.pollsSinceScan*scansPerPoll < len(m.canceled.receives) && m.canceled.forgottenAtScan == m.peers.forgotten {
+	if m.canceled.pollsSinceScan++; m.canceled.pollsSinceScan*scansPerPoll < len(m.canceled.receives) && m.canceled.forgottenAtScan == m.canceled.forgotten {
 		return
 	}
-	m.canceled.pollsSinceScan, m.canceled.forgottenAtScan = 0, m.peers.forgotten
+	m.canceled.pollsSinceScan, m.canceled.forgottenAtScan = 0, m.canceled.forgotten
 	left := m.canceled.receives[:0]
 	for _, v := range m.canceled.receives {
 		s := v.s
-		if s.op != v.op || !s.isCanceled || !s.isPosted {
+		if s.Op != v.op || !s.IsCanceled || !s.IsPosted {
 			continue
 		}
-		dead := s.peer != mtl.NoEndpoint && m.peers.all[s.peer].isForgotten
-		if !dead && (m.peers.forgotten == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.number) {
+		dead := s.Peer != mtl.NoEndpoint && m.peers[s.Peer].IsForgotten
+		if !dead && (m.canceled.forgotten == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.Number) {
 			left = append(left, v)
 			continue
 		}
@@ -240,17 +214,17 @@ func (m *module) abandonCanceled() {
 // endPartialReceive ends an abandoned receive, which UCX will never complete.
 func (m *module) endPartialReceive(s *slot) {
 	err := fmt.Errorf("its sender died in the middle of the message: %w", framework.ErrTransport)
-	m.abandonOp(s, m.transportError("receive", s.peer, err))
+	m.Abandon(&s.Slot, m.transportError("receive", s.Peer, err))
 	m.unpinIfPinned(s)
 }
 
 // abandonClaimedReceives ends receives of claimed messages from a forgotten peer. In peer mode UCX ends them.
 func (m *module) abandonClaimedReceives(from mtl.Endpoint) {
-	if m.peerMode {
+	if m.traits.isPeerMode {
 		return
 	}
-	for _, s := range m.slots.all {
-		if s.kind == slotClaimed && s.isPosted && s.op != nil && s.peer == from && s.found.Bytes > m.caps.Eager && m.worker.Abandon(s.number) {
+	for _, s := range m.slots {
+		if s.Kind == base.SlotClaimed && s.IsPosted && s.Op != nil && s.Peer == from && s.found.Bytes > m.Capabilities.Eager && m.worker.Abandon(s.Number) {
 			m.endPartialReceive(s)
 		}
 	}

@@ -2,7 +2,6 @@ package ucx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +10,9 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/netaddr"
-	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/internal/ucp"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -87,27 +86,20 @@ type survey struct {
 	interfaces []netaddr.Interface
 }
 
-// loadLibrary loads UCX. It refuses a file that another user can change.
+// loadLibrary loads UCX.
 func loadLibrary(ctx context.Context, p *params) (*ucp.Library, error) {
-	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*ucp.Library, error) {
-		if err := trustedfile.CheckLibrary(p.Library); err != nil {
-			return nil, err
-		}
+	file := p.file()
+	return base.LoadLibrary(ctx, file, func(name string) (*ucp.Library, error) {
 		setEnvironment(p)
-		lib, err := ucp.Load(p.Library)
-		if err != nil {
-			return nil, err
+		lib, err := ucp.Load(name)
+		if err == nil && lib.Version().Before(ucp.Oldest) {
+			return nil, file.ErrTooOld(lib.Version(), ucp.Oldest)
 		}
-		if v := lib.Version(); v.Before(ucp.Oldest) {
-			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %v", framework.ErrUnsupported, p.Library, v, ucp.Oldest)
-		}
-		return lib, nil
-	}, func(*ucp.Library) {})
-	if errors.Is(err, trial.ErrHangs) {
-		err = fmt.Errorf("%s was not loaded within %v: %w", p.Library, p.Deadline, err)
-	}
-	return lib, err
+		return lib, err
+	})
 }
+
+func (p *params) file() base.Library { return base.Library{File: p.Library, Deadline: p.Deadline} }
 
 // surveyTransports loads the library and lists its transports. Parameters override the user's environment.
 func surveyTransports(ctx context.Context, p *params) (*survey, error) {

@@ -44,6 +44,7 @@ var rows = []struct {
 	{"coll/area", Contracts},          // Parts of collective components in shared memory.
 	{"coll/heap", Contracts},          // Shared memory of goroutine ranks.
 	{"coll/leaders", Contracts},       // Messages among one rank of each node or process.
+	{"mtl/base", Contracts},           // Parts of MTLs over a library.
 	{"mtl/trial", Contracts},          // Self-tests of the libraries of MTLs.
 	{"bootstrap/internal", Contracts}, // Common parts of bootstraps.
 	{"bootstrap/mesh", Contracts},     // Bootstrap among the members over a launcher's address book.
