@@ -21,12 +21,6 @@ func SetVariables(all []string, set func(name, value string)) {
 	}
 }
 
-// IsUserSet reports whether a variable is in this process's environment.
-func IsUserSet(name string) bool {
-	_, set := os.LookupEnv(name)
-	return set
-}
-
 // UserVariables returns the variables of this process's environment with a prefix, such as FI_, as sorted NAME=VALUE. It omits the
 // forced ones.
 func UserVariables(prefix string, forced []string) []string {

@@ -52,30 +52,6 @@ func (m *Module) TransportError(op string, p *Peer, err error) error {
 	return e
 }
 
-// CheckLength returns the error of a message of n bytes that is too long, or nil.
-func (m *Module) CheckLength(n int) error {
-	if int64(n) > m.Capabilities.MaxMessage {
-		return m.errLength(n)
-	}
-	return nil
-}
-
-func (m *Module) errLength(n int) error {
-	return fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", m.Component, n, m.Description.Provider, m.Capabilities.MaxMessage, mtl.ErrTooLong)
-}
-
-// CheckControl returns the error of a control message of n bytes whose length is not possible, or nil.
-func (m *Module) CheckControl(n int) error {
-	if n <= 0 || n > m.Capabilities.ControlLimit {
-		return m.errControl(n)
-	}
-	return nil
-}
-
-func (m *Module) errControl(n int) error {
-	return fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", m.Component, n, m.Capabilities.ControlLimit, mtl.ErrTooLong)
-}
-
 // QueueResult queues the result of op for the next Poll. op may be nil.
 func (m *Module) QueueResult(op *mtl.Op, r mtl.Result) {
 	if op != nil {

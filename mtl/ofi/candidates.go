@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/netaddr"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // candidate is a provider on a domain, with the verdict about it.
@@ -140,9 +140,9 @@ func assess(info *libfabric.Info, p *params, j jobTraits, t topology) candidate 
 		c.refusal = "not in mtl.ofi.provider_include"
 	case !included && indexFold(p.ProviderExclude, info.Provider) >= 0:
 		c.refusal = "in mtl.ofi.provider_exclude"
-	case len(p.DomainInclude) > 0 && !matchesAny(p.DomainInclude, info.Domain):
+	case len(p.DomainInclude) > 0 && !base.MatchesAny(p.DomainInclude, info.Domain):
 		c.refusal = "its domain is not in mtl.ofi.domain_include"
-	case len(p.DomainInclude) == 0 && matchesAny(p.DomainExclude, info.Domain):
+	case len(p.DomainInclude) == 0 && base.MatchesAny(p.DomainExclude, info.Domain):
 		c.refusal = "its domain is in mtl.ofi.domain_exclude"
 	case c.isNodeLocal && !j.isOneNode:
 		c.refusal = "it reaches only this node, and the job has processes on others"
@@ -243,13 +243,4 @@ func toCandidates(all []candidate) []mtl.Candidate {
 
 func indexFold(list []string, s string) int {
 	return slices.IndexFunc(list, func(x string) bool { return strings.EqualFold(x, s) })
-}
-
-// matchesAny reports whether name matches one of the patterns (path.Match). A malformed pattern matches
-// itself.
-func matchesAny(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		return ok || err != nil && p == name
-	})
 }

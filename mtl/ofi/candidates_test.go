@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 func info(provider, domain string, ip ...byte) libfabric.Info {
@@ -305,9 +306,9 @@ func TestReach_IncompleteAddress_IsRefused(t *testing.T) {
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
 	} {
-		m := &module{self: selfAddress{format: c.format, address: c.own}, offer: "o"}
+		m := &module{Module: base.Module{Card: base.Card{Offer: "o"}}, address: networkAddress{c.format, c.own}}
 		err := m.Reach(framework.Peer{Blob: cardEntry{offer: "o", address: c.address}.encode()})
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, errCardEntry) {
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, base.ErrCardEntry) {
 			t.Errorf("format %d, %q beside %q: %v", c.format, c.address, c.own, err)
 		}
 	}

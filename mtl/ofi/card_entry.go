@@ -1,12 +1,11 @@
 package ofi
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // cardVersion is the version of cardEntry's encoding and of the control frames.
@@ -25,19 +24,11 @@ func (b cardEntry) encode() []byte {
 	return fmt.Appendf(nil, "%c%s\x00%s\x00%s", cardVersion, b.offer, b.node, b.address)
 }
 
-var errCardEntry = errors.New("its entry in the business card makes no sense")
-
 // parseCardEntry decodes the entry of a peer. The input is untrusted.
 func parseCardEntry(in []byte) (cardEntry, error) {
-	if len(in) == 0 {
-		return cardEntry{}, errors.New("its business card has no entry for it")
-	}
-	if in[0] != cardVersion {
-		return cardEntry{}, fmt.Errorf("it speaks version %d, and this process version %d", in[0], cardVersion)
-	}
-	parts := bytes.SplitN(in[1:], []byte{0}, 3)
-	if len(parts) < 3 || len(parts[0]) == 0 || len(parts[2]) == 0 {
-		return cardEntry{}, errCardEntry
+	parts, err := base.SplitCardEntry(in, cardVersion, 1, 3)
+	if err != nil {
+		return cardEntry{}, err
 	}
 	return cardEntry{string(parts[0]), string(parts[1]), parts[2]}, nil
 }

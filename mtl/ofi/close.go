@@ -1,11 +1,10 @@
 package ofi
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // Close implements mtl.Module. It does not wait for connections with unsent data, which Idle does.
@@ -15,22 +14,19 @@ func (m *module) Close() error {
 	}
 	if m.state != endpointStuck && !m.awaitOffloads() {
 		m.state = endpointStuck
-		m.err = errCallHangs
+		m.Err = errCallHangs
 	}
 	if m.Finish(); m.state != endpointStuck {
 		m.ep.Close()
 	}
-	for _, s := range m.slots.all {
-		s.pins.Unpin()
+	for _, s := range m.slots {
+		s.Unpin()
 	}
 	for _, x := range m.memory.regions {
 		x.pins.Unpin()
 	}
-	m.pins.Unpin()
-	if m.err == nil {
-		m.err = fmt.Errorf("%s: %w", component, framework.ErrClosed)
-	}
-	m.slots, m.results = slotTable{}, resultQueue{}
+	m.EndClose()
+	m.slots = nil
 	m.state = endpointClosed
 	return nil
 }
@@ -42,32 +38,32 @@ const drainPatience = time.Second
 // not be closed while a message has arrived in part. If such a message makes no progress, the endpoint stays open.
 // Nothing writes into its buffers then, because nothing polls it.
 func (m *module) Finish() {
-	if _, ok := quirkReason(m.description.Provider, DrainBeforeClose, m.lib.Version()); !ok || m.state != endpointOpen || m.err != nil || !m.awaitOffloads() {
+	if _, ok := quirkReason(m.Description.Provider, DrainBeforeClose, m.lib.Version()); !ok || m.state != endpointOpen || m.Err != nil || !m.awaitOffloads() {
 		return
 	}
 	m.state = endpointDrained
-	for _, s := range m.slots.all {
-		if s.isPosted && s.kind == slotReceive && !s.isCanceled {
-			m.ep.Cancel(s.number)
+	for _, s := range m.slots {
+		if s.IsPosted && s.Kind == base.SlotReceive && !s.IsCanceled {
+			m.ep.Cancel(s.Number)
 		}
 	}
 	for end := time.Now().Add(drainPatience); ; {
 		n, code := m.ep.Poll(m.events[:])
 		for _, ev := range m.events[:n] {
-			if int(ev.Slot) < len(m.slots.all) {
-				m.slots.all[ev.Slot].isPosted = false
+			if int(ev.Slot) < len(m.slots) {
+				m.slots[ev.Slot].IsPosted = false
 			}
 		}
-		if !slices.ContainsFunc(m.slots.all, (*slot).isReceiving) {
+		if !slices.ContainsFunc(m.slots, (*slot).isReceiving) {
 			return
 		}
 		if code != 0 || time.Now().After(end) {
 			m.state = endpointStuck
-			m.env.Logger.Warn("mtl ofi: endpoint stays open: a message has arrived in part and makes no progress", "provider", m.description.Provider)
+			m.Env.Logger.Warn("mtl ofi: endpoint stays open: a message has arrived in part and makes no progress", "provider", m.Description.Provider)
 			return
 		}
 		if n == 0 {
-			time.Sleep(pollInterval / 10)
+			time.Sleep(base.PollInterval / 10)
 		}
 	}
 }

@@ -13,14 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
-	"github.com/ferrympi/ferry/internal/stderr"
-	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -81,25 +79,17 @@ func (ofi) Suggest(word string) string {
 
 func (ofi) Params() any { return new(params) }
 
-// Probe reports whether libfabric is available. It loads the library only if it does not find the file, because loading
-// takes longer than the rest of a process's start.
-func (ofi) Probe(ctx context.Context, p any) framework.Verdict {
-	if err := libfabric.Built(); err != nil {
-		return framework.Verdict{
-			Status: framework.StatusNotBuilt, Reason: err.Error(),
-			Hint: "install a C compiler, in Debian gcc and libc6-dev, and build again",
-		}
+// Probe reports whether libfabric is available.
+func (ofi) Probe(ctx context.Context, given any) framework.Verdict {
+	p := given.(*params)
+	v := p.file().Available(ctx, libfabric.Built(), func() error {
+		_, err := loadLibrary(ctx, p)
+		return err
+	}, "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file")
+	if v.Status != framework.StatusUsable {
+		return v
 	}
-	o := p.(*params)
-	isOnDisk, err := trial.OnDisk(ctx, o.Deadline, o.Library)
-	if err == nil && !isOnDisk {
-		_, err = loadLibrary(ctx, o)
-	}
-	if err != nil {
-		return framework.Unavailable(err.Error(), trustedfile.Remedy(err, "install libfabric (Debian: libfabric1), or set mtl.ofi.library to its file"))
-	}
-	v := framework.Usable()
-	v.Network = newTopology(o.Sysfs).network()
+	v.Network = newTopology(p.Sysfs).network()
 	v.Suits = trial.IsLibfabricDevice(v.Network)
 	return v
 }
@@ -155,20 +145,20 @@ func (ofi) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			continue
 		}
 		if what := describeMissed(all, c, p.ProviderInclude); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
-			warn(c.info.Provider, what)
+			base.Warn(component, c.info.Provider, what+userNote())
 		}
 		m.describeChoice(o, all, i, environment)
 		return awaitable(m)
 	}
 	if what := describeMissed(all, nil, p.ProviderInclude); env.IsUnrequested && what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
-		warn("", what)
+		base.Warn(component, "", what+userNote())
 	}
 	return nil, fmt.Errorf("%w%s", o.noCandidateError(ctx, all, given), userNote())
 }
 
 // describeChoice completes the description of the module of the candidate all[chosen]. environment are the variables that ferry has set.
 func (m *module) describeChoice(o *survey, all []candidate, chosen int, environment []string) {
-	d := &m.description
+	d := &m.Description
 	d.Notes = append(o.notes, d.Notes...)
 	d.Notes = append(d.Notes, "libfabric's environment has "+strings.Join(environment, ", "))
 	if has := userVariables(); len(has) > 0 {
@@ -196,14 +186,4 @@ func awaitable(m *module) (mtl.Module, error) {
 		return nil, fmt.Errorf("%s: no descriptor to wait on: %w", component, err)
 	}
 	return d, nil
-}
-
-// warned contains the providers with a warning, so that further sessions of the process don't repeat it.
-var warned sync.Map
-
-// warn writes a warning about the used provider to standard error, once in a process.
-func warn(used, what string) {
-	if _, isRepeated := warned.LoadOrStore(used, true); !isRepeated {
-		fmt.Fprintf(stderr.Writer{}, "ferry: mtl ofi: %s%s (mtl.ofi.warn=off turns this message off)\n", what, userNote())
-	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // A control frame is an untagged message of a module. Its first byte is its type.
@@ -40,7 +41,7 @@ const maxConsecutiveFaults = 1000
 func (m *module) postControlReceives(n int) error {
 	buffers := make([]byte, n*controlFrameSize)
 	m.control.buffers = buffers
-	m.pins.Pin(&buffers[0])
+	m.Pins.Pin(&buffers[0])
 	if m.memory.isRequired {
 		r, err := m.ep.Register(buffers)
 		if err != nil {
@@ -49,11 +50,11 @@ func (m *module) postControlReceives(n int) error {
 		m.memory.regions = append(m.memory.regions, &region{buf: buffers, handle: r})
 	}
 	for i := range n {
-		s, err := m.takeSlot(slotControlReceive, nil, nil)
+		s, err := m.takeSlot(base.SlotControlReceive, nil, nil)
 		if err != nil {
 			return err
 		}
-		s.buf = buffers[i*controlFrameSize : (i+1)*controlFrameSize]
+		s.Buf = buffers[i*controlFrameSize : (i+1)*controlFrameSize]
 		if code := m.startUrgent(s); code != 0 {
 			return m.callError("receive", mtl.NoEndpoint, code)
 		}
@@ -63,16 +64,16 @@ func (m *module) postControlReceives(n int) error {
 
 // completeControlReceive handles a control frame and posts its buffer again, also after an error.
 func (m *module) completeControlReceive(s *slot, ev *libfabric.Event) {
-	s.isPosted = false
+	s.IsPosted = false
 	switch {
 	case ev.Err == 0:
 		m.control.consecutiveFaults = 0
-		m.handleFrame(s.buf[:min(ev.Length, uint64(len(s.buf)))])
+		m.handleFrame(s.Buf[:min(ev.Length, uint64(len(s.Buf)))])
 	case ev.Err == libfabric.Truncated: // Not a frame of ferry, whose frames fit.
 	default:
 		m.control.consecutiveFaults++
 	}
-	if m.err != nil {
+	if m.Err != nil {
 		return
 	}
 	if code := m.startUrgent(s); code != 0 || m.control.consecutiveFaults > maxConsecutiveFaults {
@@ -84,7 +85,7 @@ func (m *module) completeControlReceive(s *slot, ev *libfabric.Event) {
 func (m *module) handleFrame(b []byte) {
 	switch {
 	case len(b) > 1 && b[0] == frameControl:
-		m.env.Upcall.Control(b[1:])
+		m.Env.Upcall.Control(b[1:])
 	case len(b) == syncAckSize && b[0] == frameSyncAck:
 		m.receiveSyncAck(binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:]))
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
-	"github.com/ferrympi/ferry/mtl/trial"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // The variables below are set in the C library's environment while libfabric is loaded and endpoints open. Child processes don't
@@ -62,34 +62,27 @@ func jobKeys(job string) []string {
 // environment returns the variables for a job, or for none if job is "". It omits variables that the user has set, except
 // for forcedVariables.
 func environment(job string, has func(string) bool, cache []string) []string {
-	left := []string{noSignalHandlers}
+	defaults := []string{noSignalHandlers}
 	if !slices.ContainsFunc(cacheVariables, has) {
-		left = append(left, cache...)
+		defaults = append(defaults, cache...)
 	}
 	if job != "" {
-		left = append(left, jobKeys(job)...)
+		defaults = append(defaults, jobKeys(job)...)
 	}
-	left = slices.DeleteFunc(left, func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return has(name)
-	})
-	return append(slices.Clone(forcedVariables), left...)
+	return base.Variables(forcedVariables, defaults, has)
 }
 
 // setEnvironment sets the variables of environment, and returns them.
 func setEnvironment(job string) []string {
 	all := environment(job, func(name string) bool { _, set := os.LookupEnv(name); return set }, cacheSettings("/", canUseUserfaultfd))
-	for _, v := range all {
-		name, value, _ := strings.Cut(v, "=")
-		libfabric.Setenv(name, value)
-	}
+	base.SetVariables(all, libfabric.Setenv)
 	return all
 }
 
 // userVariables returns the user's variables of libfabric for messages. It omits those for logging, and the values of
 // keys.
 func userVariables() (all []string) {
-	for _, v := range trial.Variables("FI_", forcedVariables) {
+	for _, v := range base.UserVariables("FI_", forcedVariables) {
 		switch name, _, _ := strings.Cut(v, "="); {
 		case strings.HasPrefix(name, "FI_LOG_"):
 		case strings.HasSuffix(name, "_UUID"):

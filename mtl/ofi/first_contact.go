@@ -4,6 +4,7 @@ import (
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // Some providers connect, or search a route, when an address is inserted (psm2, psm3), others with the first
@@ -41,7 +42,7 @@ func (m *module) requestContact(to mtl.Endpoint, s contactStage) {
 // advanceContact brings a peer to the stage that is requested now.
 func (m *module) advanceContact(to mtl.Endpoint) {
 	p := &m.peers.all[to]
-	if p.forgetErr != nil { // Receives may still name it.
+	if p.SendErr != nil { // Receives may still name it.
 		p.requestedStage = min(p.requestedStage, addressKnown)
 	}
 	from, goal := p.stage, p.requestedStage
@@ -49,17 +50,17 @@ func (m *module) advanceContact(to mtl.Endpoint) {
 		return
 	}
 	greeting, number, flags := (*slot)(nil), uint32(0), libfabric.Inject
-	if goal == connected && m.caps.Inject == 0 {
+	if goal == connected && m.Capabilities.Inject == 0 {
 		var err error
-		if greeting, err = m.takeSlot(slotFlush, nil, m.control.flushFrame); err == nil {
+		if greeting, err = m.takeSlot(base.SlotFlush, nil, m.control.flushFrame); err == nil {
 			err = m.attachRegion(greeting)
 		}
 		if err != nil {
 			m.failModule(err)
 			return
 		}
-		greeting.peer, greeting.isPosted = to, true // Forget must leave the slot in use.
-		number, flags = greeting.number, 0
+		greeting.Peer, greeting.IsPosted = to, true // Forget must leave the slot in use.
+		number, flags = greeting.Number, 0
 	}
 	ep, rawAddress, address := m.ep, p.rawAddress, p.address
 	var err error
@@ -95,7 +96,7 @@ func (m *module) completeContact(to mtl.Endpoint, s contactStage, address uint64
 	p.address, p.stage = address, s
 	if err != nil {
 		p.isUnreachable = true
-		m.Forget(to, &framework.TransportError{Component: component, Peer: m.env.Worlds.Proc(p.ID).String(), Op: "connect", Err: err})
+		m.Forget(to, &framework.TransportError{Component: component, Peer: m.Env.Worlds.Proc(p.ID).String(), Op: "connect", Err: err})
 	}
 	if p.requestedStage > s {
 		m.queueOffload(func() { m.advanceContact(to) })
@@ -111,12 +112,12 @@ func (m *module) deferForContact(s *slot) (mustWait bool, code libfabric.Errno) 
 	}
 	need := addressKnown
 	switch {
-	case s.kind.isSend():
+	case s.Kind.IsSend():
 		need = connected
-	case s.peer == mtl.NoEndpoint || s.kind == slotClaimed || !m.layout.hasSourceData:
+	case s.Peer == mtl.NoEndpoint || s.Kind == base.SlotClaimed || !m.layout.hasSourceData:
 		return false, 0
 	}
-	p := &m.peers.all[s.peer]
+	p := &m.peers.all[s.Peer]
 	s.address = p.address
 	if p.isUnreachable {
 		return false, libfabric.Unreachable
@@ -124,7 +125,7 @@ func (m *module) deferForContact(s *slot) (mustWait bool, code libfabric.Errno) 
 	if p.stage >= need {
 		return false, 0
 	}
-	m.requestContact(s.peer, need)
+	m.requestContact(s.Peer, need)
 	m.startOffloads()
 	return true, 0
 }

@@ -4,26 +4,23 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"runtime"
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // module is one open endpoint. It implements mtl.Module. The engine's lock guards it.
 type module struct {
-	env            mtl.Env
-	lib            *libfabric.Library
-	ep             *libfabric.Endpoint
-	layout         layout
-	caps           mtl.Caps
-	description    mtl.Description
-	offer          string
-	blob           []byte
-	self           selfAddress
+	base.Module
+	lib    *libfabric.Library
+	ep     *libfabric.Endpoint
+	layout layout
+	// address is that of this process.
+	address        networkAddress
 	connectTimeout time.Duration // mtl.ofi.connect_timeout
 	// padding is libfabric.DiscardExcess for a provider with the quirk PadReceives, otherwise 0.
 	padding libfabric.Kind
@@ -31,22 +28,17 @@ type module struct {
 	isSoftware bool
 
 	peers    peerTable
-	slots    slotTable
+	slots    []*slot // By number.
 	posted   postedOperations
 	overflow receiveOverflow
 	offload  offloader
 	memory   registrations
 	control  controlReceives
-	results  resultQueue
 
 	state endpointState
-	// err is the module's failure. Once it is set, all calls return it.
-	err error
 	// consecutiveStrays counts error completions in a row that belong to no operation.
 	consecutiveStrays int
-	// pins hold memory that stays pinned until Close.
-	pins   runtime.Pinner
-	events [eventsPerPoll]libfabric.Event
+	events            [eventsPerPoll]libfabric.Event
 }
 
 // eventsPerPoll is the largest number of completions that one Poll reads.
@@ -68,13 +60,10 @@ func (s endpointState) String() string {
 	return [...]string{"endpointOpen", "endpointDrained", "endpointStuck", "endpointClosed"}[s]
 }
 
-// selfAddress is the address of this process.
-type selfAddress struct {
-	format  uint32
-	address []byte
-	// nodeProof identifies the node if the provider reaches no other node; otherwise it is empty.
-	nodeProof string
-	medium    trial.Medium
+// networkAddress is an address in the format of the provider.
+type networkAddress struct {
+	format uint32
+	raw    []byte
 }
 
 // postedOperations counts the operations that libfabric holds, and their limits.
@@ -89,50 +78,32 @@ type postedOperations struct {
 	sendQueueSize int // The provider's tx_attr.size.
 }
 
-// resultQueue holds the results of operations that ended without a completion of libfabric. The
-// next Poll delivers them.
-type resultQueue struct {
-	pending []queuedResult
-	// delivering is the second buffer of pending. Only Poll uses it.
-	delivering []queuedResult
-}
-
-type queuedResult struct {
-	op     *mtl.Op
-	result mtl.Result
-}
-
-func (m *module) Caps() mtl.Caps            { return m.caps }
-func (m *module) Describe() mtl.Description { return m.description }
-func (m *module) Offer() string             { return m.offer }
-func (m *module) Blob() []byte              { return m.blob }
-
 // newModule returns a module for an open endpoint of a candidate. The module owns the endpoint.
 func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *candidate, l layout, p *params) *module {
 	info := c.info
 	m := &module{
-		env: env, lib: lib, ep: ep, layout: l,
-		peers: newPeerTable(),
-		caps: mtl.Caps{
-			CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
-			MatchesRank: !l.hasSourceData, EndpointBits: l.endpoint, RankSetting: l.rankSetting(tagWidth(info.TagFormat)),
-			MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
-			Eager: int64(info.Inject), // The provider cannot leave injected data with the sender.
-		},
-		description:    mtl.Description{Library: libraryName(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()},
-		self:           selfAddress{format: info.AddressFormat},
-		offer:          offer(info, l),
+		Module: base.NewModule(component, env), lib: lib, ep: ep, layout: l,
+		address:        networkAddress{format: info.AddressFormat},
 		posted:         postedOperations{limits: limitsFor(info, p.Buffers, lib.Version()), sendQueueSize: info.TxSize},
 		connectTimeout: p.Connect,
 		control:        controlReceives{scratch: make([]byte, 0, controlFrameSize), flushFrame: []byte{frameFlush}},
 		memory:         registrations{isRequired: info.RequiresRegistration},
 		isSoftware:     !c.hasDevice,
 	}
+	m.peers = peerTable{all: []peer{{Peer: m.NoPeer()}}, byNonce: map[uint64]mtl.Endpoint{}}
+	m.Capabilities = mtl.Caps{
+		CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
+		MatchesRank: !l.hasSourceData, EndpointBits: l.endpoint, RankSetting: l.rankSetting(tagWidth(info.TagFormat)),
+		MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
+		Eager: int64(info.Inject), // The provider cannot leave injected data with the sender.
+	}
+	m.Description = mtl.Description{Library: libraryName(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()}
+	m.Card.Offer = offer(info, l)
 	if _, ok := quirkReason(info.Provider, PadReceives, lib.Version()); ok && info.RxParts >= 2 {
 		m.padding = libfabric.DiscardExcess
 	}
 	if f, ok := findQuirk(info.Provider, RaiseEager, lib.Version()); ok {
-		m.caps.Eager = min(f.Eager, m.caps.MaxMessage)
+		m.Capabilities.Eager = min(f.Eager, m.Capabilities.MaxMessage)
 	}
 	_, m.overflow.defersLong = quirkReason(info.Provider, DeferLongReceives, lib.Version())
 	return m
@@ -149,19 +120,19 @@ func offer(info *libfabric.Info, l layout) string {
 
 // start reads the address of the endpoint and posts the receives of control messages.
 func (m *module) start(c *candidate, controlReceives int) (err error) {
-	if m.self.address, err = m.ep.Name(); err != nil {
+	if m.address.raw, err = m.ep.Name(); err != nil {
 		return err
 	}
 	if c.isNodeLocal {
-		m.self.medium = trial.Memory
+		m.Card.Medium = trial.Memory
 		if _, isIP := ipOf(c.info.AddressFormat, c.info.Address); isIP {
-			m.self.medium = trial.Loopback
+			m.Card.Medium = trial.Loopback
 		}
-		if m.self.nodeProof, err = m.self.medium.Proof(); err != nil {
+		if m.Card.NodeProof, err = m.Card.Medium.Proof(); err != nil {
 			return err
 		}
 	}
-	m.blob = cardEntry{offer: m.offer, node: m.self.nodeProof, address: m.self.address}.encode()
+	m.Card.Blob = cardEntry{offer: m.Card.Offer, node: m.Card.NodeProof, address: m.address.raw}.encode()
 	return m.postControlReceives(controlReceives)
 }
 
@@ -172,19 +143,19 @@ func (m *module) Reach(peer framework.Peer) error {
 
 // checkReach returns the network address of peer, or the reason why this module cannot reach it.
 func (m *module) checkReach(peer framework.Peer) ([]byte, error) {
-	if m.err != nil {
-		return nil, m.err
+	if m.Err != nil {
+		return nil, m.Err
 	}
 	b, err := parseCardEntry(peer.Blob)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, err)
-	case b.offer != m.offer:
-		return nil, fmt.Errorf("mtl ofi: %v has %q, and this process %q: mtl.ofi.provider_include and mtl.ofi.layout choose", peer.Proc, b.offer, m.offer)
-	case m.self.nodeProof != "" && b.node != m.self.nodeProof:
-		return nil, fmt.Errorf("mtl ofi: %v %s, and %s connects only processes of one node here", peer.Proc, m.self.medium.Difference(m.self.nodeProof, b.node), m.description.Provider)
+	case b.offer != m.Card.Offer:
+		return nil, fmt.Errorf("mtl ofi: %v has %q, and this process %q: mtl.ofi.provider_include and mtl.ofi.layout choose", peer.Proc, b.offer, m.Card.Offer)
+	case m.Card.NodeProof != "" && b.node != m.Card.NodeProof:
+		return nil, fmt.Errorf("mtl ofi: %v %s, and %s connects only processes of one node here", peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.node), m.Description.Provider)
 	case !m.isCompleteAddress(b.address):
-		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, errCardEntry)
+		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, base.ErrCardEntry)
 	}
 	return b.address, nil
 }
@@ -193,19 +164,12 @@ func (m *module) checkReach(peer framework.Peer) ([]byte, error) {
 // takes no length: it relies on the format, on the family of a socket address, and on the
 // terminating zero of a text.
 func (m *module) isCompleteAddress(address []byte) bool {
-	if m.self.format == libfabric.TextAddress {
+	if m.address.format == libfabric.TextAddress {
 		return bytes.IndexByte(address, 0) >= 0
 	}
-	own := m.self.address
-	isSocket := libfabric.SocketAddress <= m.self.format && m.self.format <= libfabric.IBAddress
+	own := m.address.raw
+	isSocket := libfabric.SocketAddress <= m.address.format && m.address.format <= libfabric.IBAddress
 	return len(address) == len(own) && (!isSocket || bytes.HasPrefix(address, own[:min(2, len(own))]))
-}
-
-// queueResult queues the result of op for the next Poll.
-func (m *module) queueResult(op *mtl.Op, r mtl.Result) {
-	if op != nil {
-		m.results.pending = append(m.results.pending, queuedResult{op, r})
-	}
 }
 
 func (m *module) errnoText(code libfabric.Errno) string {
@@ -213,21 +177,17 @@ func (m *module) errnoText(code libfabric.Errno) string {
 }
 
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
-	e := &framework.TransportError{Component: component, Op: op, Err: err}
-	if to != mtl.NoEndpoint {
-		e.Peer = m.env.Worlds.Proc(m.peers.all[to].ID).String()
-	}
-	return e
+	return m.TransportError(op, &m.peers.all[to].Peer, err)
 }
 
 // failModule fails the module after an error of the completion queue: no operation in progress
 // will complete any more. The operations end once the endpoint has closed.
 func (m *module) failModule(err error) {
-	if m.err != nil {
+	if m.Err != nil {
 		return
 	}
-	m.err = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.description.Provider, err)}
-	m.env.Logger.Error("mtl ofi: module failed", "provider", m.description.Provider, "err", err)
+	m.Err = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.Description.Provider, err)}
+	m.Env.Logger.Error("mtl ofi: module failed", "provider", m.Description.Provider, "err", err)
 	if m.offload.active == nil {
 		m.closeFailedEndpoint()
 	}
@@ -235,17 +195,17 @@ func (m *module) failModule(err error) {
 
 // endAllOps ends every operation with the module's failure.
 func (m *module) endAllOps() {
-	m.peers.blocked, m.peers.injected = nil, nil
+	m.peers.blocked = nil
 	m.overflow = receiveOverflow{defersLong: m.overflow.defersLong}
 	for i := range m.peers.all {
 		m.peers.all[i].blockedSends, m.peers.all[i].unackedSends = fifo{}, nil
 	}
-	for _, s := range m.slots.all {
-		if s.kind != slotUnused {
-			m.endOp(s, mtl.Result{Err: m.err})
+	for _, s := range m.slots {
+		if s.Kind != base.SlotUnused {
+			m.endOp(s, mtl.Result{Err: m.Err})
 		}
 	}
 	for _, x := range m.memory.regions {
-		m.completeRegion(x, mtl.Result{Err: m.err})
+		m.completeRegion(x, mtl.Result{Err: m.Err})
 	}
 }

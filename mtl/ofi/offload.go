@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -50,7 +51,7 @@ func (m *module) queueOffload(start func()) { m.offload.queued = append(m.offloa
 // it waits.
 func (m *module) startOffloads() {
 	o := &m.offload
-	for o.active == nil && m.err == nil && len(o.queued) > 0 {
+	for o.active == nil && m.Err == nil && len(o.queued) > 0 {
 		if m.posted.probes > 0 {
 			o.drainsProbes = true
 			return
@@ -68,8 +69,8 @@ func (m *module) runOffloaded(call, complete func()) *offloadedCall {
 	c := &offloadedCall{returned: make(chan struct{}), complete: complete, patience: trial.NewPatience(m.connectTimeout)}
 	m.offload.active = c
 	ring := func() {}
-	if m.env.Engine != nil {
-		ring = m.env.Bell().Ring
+	if m.Env.Engine != nil {
+		ring = m.Env.Bell().Ring
 	}
 	m.offload.running.Add(1)
 	go func() {
@@ -105,12 +106,12 @@ func (m *module) pollOffload() bool {
 func (m *module) finishOffload() {
 	c := m.offload.active
 	m.offload.active = nil
-	if m.err != nil && !c.closesEndpoint {
+	if m.Err != nil && !c.closesEndpoint {
 		m.closeFailedEndpoint()
 		return
 	}
 	c.complete()
-	if m.err != nil {
+	if m.Err != nil {
 		return
 	}
 	for _, number := range m.offload.cancels {
@@ -129,7 +130,7 @@ func (m *module) awaitOffloads() bool {
 		o.running.Wait() // The goroutine of the last call may still ring the bell.
 		return true
 	}
-	tick := time.NewTicker(pollInterval)
+	tick := time.NewTicker(base.PollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -154,8 +155,8 @@ func (m *module) closeFailedEndpoint() {
 // abandonEndpoint fails the module while a call owns the endpoint, which stays open.
 func (m *module) abandonEndpoint(err error) {
 	m.state = endpointStuck
-	if m.err == nil {
-		m.err = &framework.TransportError{Component: component, Op: "connect", Err: fmt.Errorf("%s: %w within %v (mtl.ofi.connect_timeout)", m.description.Provider, err, m.connectTimeout)}
+	if m.Err == nil {
+		m.Err = &framework.TransportError{Component: component, Op: "connect", Err: fmt.Errorf("%s: %w within %v (mtl.ofi.connect_timeout)", m.Description.Provider, err, m.connectTimeout)}
 	}
 	m.endAllOps()
 }

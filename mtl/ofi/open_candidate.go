@@ -6,22 +6,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
-
-// errSelftestTimeout ends a self-test that makes no progress.
-var errSelftestTimeout = errors.New("nothing came within mtl.ofi.selftest_timeout")
-
-// swapUpcall replaces the receiver of the module's upcalls and returns the previous one.
-func (m *module) swapUpcall(up mtl.Receiver) mtl.Receiver {
-	before := m.env.Upcall
-	m.env.Upcall = up
-	return before
-}
 
 // openCandidate opens and tests a candidate with each layout that it supports, until one passes.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate) (*module, error) {
@@ -29,17 +18,17 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.L
 	if err != nil {
 		return nil, err
 	}
-	descriptors := descriptorChoices(p.Wait, env.Identity.MaxOnMachine() > cpu.ForRanks())
+	descriptors := base.DescriptorChoices(p.Wait, &env)
 	var failed error
 	for _, l := range layouts {
 		for _, fd := range descriptors {
-			// The test observes the deadline itself. The additional half is for calls that do not return to it.
+			// Selftest observes the deadline itself. The additional half is for calls that do not return to it.
 			m, err := trial.Within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
 				return openAndTest(given, env, p, lib, c, l, fd)
 			}, func(m *module) { m.Close() })
 			if err == nil {
 				if why != "" && !l.hasSourceData {
-					m.description.Notes = append(m.description.Notes, "a message has its sender in the tag: "+why)
+					m.Description.Notes = append(m.Description.Notes, "a message has its sender in the tag: "+why)
 				}
 				return m, nil
 			}
@@ -48,7 +37,7 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.L
 				why = err.Error()
 			}
 			var step *libfabric.Error
-			if ctx.Err() != nil || errors.Is(err, trial.ErrHangs) || errors.Is(err, errSelftestTimeout) {
+			if ctx.Err() != nil || errors.Is(err, trial.ErrHangs) || errors.Is(err, base.ErrSelftestTimeout) {
 				return nil, err
 			}
 			if !errors.As(err, &step) {
@@ -57,20 +46,6 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.L
 		}
 	}
 	return nil, failed
-}
-
-// descriptorChoices returns whether to open with a descriptor, in order of preference. A completion queue with a
-// descriptor costs a tenth of the message rate (188,900 instead of 212,500 messages of 8 bytes a
-// second over tcp;ofi_rxm). Oversubscribed ranks sleep most of the time, and polling would delay each
-// message by a millisecond.
-func descriptorChoices(wait string, oversubscribed bool) []bool {
-	switch {
-	case wait == "fd":
-		return []bool{true}
-	case wait == "auto" && oversubscribed:
-		return []bool{true, false}
-	}
-	return []bool{false}
 }
 
 // candidateLayouts returns the layouts of a provider in a version of libfabric, in order of preference, and the
@@ -125,20 +100,10 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Lib
 	}
 	m := newModule(env, lib, ep, c, l, p)
 	if err = m.start(c, controlReceiveCount(c.info, p.Buffers)); err == nil {
-		patience := trial.NewPatience(p.Deadline)
-		err = trial.Test{
-			Module: m, Self: framework.Peer{Incarnation: m.env.Self, Proc: m.env.Identity.Proc, Blob: m.blob},
-			Upcall: m.swapUpcall, HasSourceData: l.hasSourceData, Long: p.Selftest == "long", MatchTimeout: p.Deadline / 10,
-			AbortReason: func() error {
-				if patience.Over() || ctx.Err() != nil {
-					return errSelftestTimeout
-				}
-				return m.err
-			},
-		}.Run()
+		err = m.Selftest(ctx, trial.Test{Module: m, HasSourceData: l.hasSourceData, Long: p.Selftest == "long"}, p.Deadline)
 	}
 	if err != nil {
-		m.err = err // Close does not wait for operations of a failed module.
+		m.Err = err // Close does not wait for operations of a failed module.
 		m.Close()
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package ofi
 import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // A provider holds a limited number of receives. The receives beyond the limit wait in an overflow
@@ -69,12 +70,12 @@ func (m *module) advanceOverflow() {
 func (m *module) advanceUrgent() {
 	urgent := &m.overflow.urgent
 	for s := urgent.head; s != nil; s = urgent.head {
-		if s.kind == slotClaimed {
+		if s.Kind == base.SlotClaimed {
 			if m.abandonIfLost(s) {
 				urgent.pop()
 				continue
 			}
-			if m.mustDefer(s.peer, int(s.claimedBytes)) {
+			if m.mustDefer(s.Peer, int(s.claimedBytes)) {
 				urgent.pop()
 				m.overflow.deferred.push(s)
 				continue
@@ -101,7 +102,7 @@ func (m *module) startUrgent(s *slot) libfabric.Errno {
 
 // startClaimedReceive is startUrgent for a claimed message, whose receive may be deferred.
 func (m *module) startClaimedReceive(s *slot) libfabric.Errno {
-	if m.mustDefer(s.peer, int(s.claimedBytes)) {
+	if m.mustDefer(s.Peer, int(s.claimedBytes)) {
 		m.overflow.deferred.push(s)
 		return 0
 	}
@@ -113,7 +114,7 @@ func (m *module) startClaimedReceive(s *slot) libfabric.Errno {
 // some providers crash if they fetch the rest of a message while they reconnect (quirk
 // DeferLongReceives).
 func (m *module) mustDefer(from mtl.Endpoint, length int) bool {
-	if !m.overflow.defersLong || int64(length) <= m.caps.Eager {
+	if !m.overflow.defersLong || int64(length) <= m.Capabilities.Eager {
 		return false
 	}
 	if from != mtl.NoEndpoint {
@@ -127,8 +128,8 @@ func (m *module) handleStartResult(s *slot, code libfabric.Errno) {
 	if code == 0 {
 		return
 	}
-	err := m.callError("receive", s.peer, code)
-	if s.kind == slotControlReceive {
+	err := m.callError("receive", s.Peer, code)
+	if s.Kind == base.SlotControlReceive {
 		m.failModule(err)
 		return
 	}
@@ -167,7 +168,7 @@ func (m *module) joinQueue(q *overflowQueue, s *slot) (joined bool) {
 	if !q.isPeeking && q.oldestReceive() == nil {
 		return false
 	}
-	if s.kind == slotReceive {
+	if s.Kind == base.SlotReceive {
 		m.enqueueReceive(q, s)
 		return true
 	}
@@ -217,14 +218,14 @@ func (m *module) postPeek(q *overflowQueue) libfabric.Errno {
 	if err != nil {
 		return libfabric.NoMemory
 	}
-	s.peer, s.address = mtl.NoEndpoint, libfabric.AnyAddress
+	s.Peer, s.address = mtl.NoEndpoint, libfabric.AnyAddress
 	s.tag, s.bits = m.layout.receive(mtl.Envelope{CID: q.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
-	code := m.ep.Peek(s.number, s.address, s.tag, s.bits, libfabric.Claim)
+	code := m.ep.Peek(s.Number, s.address, s.tag, s.bits, libfabric.Claim)
 	if code != 0 {
 		m.releaseSlot(s)
 		return code
 	}
-	s.isPosted = true
+	s.IsPosted = true
 	m.posted.operations++
 	m.posted.probes++
 	return 0
@@ -267,7 +268,7 @@ func (m *module) placeClaimed(q *overflowQueue, c *slot, r mtl.Result) {
 		q.probes.pop()
 		if found := q.findMessage(p); found != nil {
 			m.serveMessage(q, p, found)
-		} else if p.kind == slotProbe && q.peekCount-p.peeksBefore >= maxPeeksPerProbe {
+		} else if p.Kind == slotProbe && q.peekCount-p.peeksBefore >= maxPeeksPerProbe {
 			m.endOp(p, mtl.Result{})
 		} else {
 			remaining.push(p)
@@ -292,16 +293,16 @@ func (m *module) completeProbes(q *overflowQueue, r mtl.Result) {
 // serveMessage completes a probe, or continues a receive, with a claimed message of the queue.
 func (m *module) serveMessage(q *overflowQueue, s, c *slot) {
 	found := mtl.Result{Found: true, Source: int32(c.node.Source), Tag: int32(c.node.Tag), Bytes: c.claimedBytes}
-	switch s.kind {
-	case slotReceive:
+	switch s.Kind {
+	case base.SlotReceive:
 		q.removeMessage(c)
 		m.receiveInto(s, c)
 	case slotClaimingProbe:
 		q.removeMessage(c)
-		if s.peer != mtl.NoEndpoint {
-			c.peer = s.peer
+		if s.Peer != mtl.NoEndpoint {
+			c.Peer = s.Peer
 		}
-		s.op.Slot = c.number
+		s.Op.Slot = c.Number
 		m.endOp(s, found)
 	default:
 		m.endOp(s, found)
@@ -310,13 +311,13 @@ func (m *module) serveMessage(q *overflowQueue, s, c *slot) {
 
 // receiveInto continues a receive in the slot of its claimed message.
 func (m *module) receiveInto(s, c *slot) {
-	if s.peer != mtl.NoEndpoint {
-		c.peer = s.peer
+	if s.Peer != mtl.NoEndpoint {
+		c.Peer = s.Peer
 	}
-	op := s.op
-	err := m.receiveClaimed(c, op, s.receiveBuffer())
+	op := s.Op
+	err := m.receiveClaimed(c, op, s.ReceiveBuffer())
 	m.releaseSlot(s)
 	if err != nil {
-		m.queueResult(op, mtl.Result{Err: err})
+		m.QueueResult(op, mtl.Result{Err: err})
 	}
 }

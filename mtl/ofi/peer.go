@@ -6,12 +6,13 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
 // peer is a connected process.
 type peer struct {
-	framework.Incarnation
+	base.Peer
 	// address is the index in libfabric's address vector, valid from stage addressKnown on.
 	address uint64
 	// rawAddress is the network address from the business card.
@@ -19,10 +20,6 @@ type peer struct {
 	stage          contactStage
 	requestedStage contactStage
 	isUnreachable  bool
-	// forgetErr is the error of all sends after Forget; nil before.
-	forgetErr error
-	// mayHoldInjected is set while the peer is in peerTable.injected.
-	mayHoldInjected bool
 	// isBlocked is set while the peer is in peerTable.blocked.
 	isBlocked    bool
 	blockedSends fifo
@@ -39,11 +36,8 @@ type peer struct {
 // peerTable holds the connected processes.
 type peerTable struct {
 	// all is indexed by mtl.Endpoint. Peers are never removed.
-	all           []peer
-	byIncarnation map[framework.Incarnation]mtl.Endpoint
-	byNonce       map[uint64]mtl.Endpoint
-	// injected lists the peers for which libfabric may still hold injected messages.
-	injected []mtl.Endpoint
+	all     []peer
+	byNonce map[uint64]mtl.Endpoint
 	// blocked lists the peers with blockedSends, each once.
 	blocked []mtl.Endpoint
 	// blockedCursor is the index in blocked of the peer that was retried last.
@@ -52,19 +46,8 @@ type peerTable struct {
 	refusing int
 }
 
-// errUnknownEndpoint is the error of operations with an endpoint that Connect did not return.
-var errUnknownEndpoint = fmt.Errorf("%s: %w: the endpoint was never connected", component, framework.ErrUnsupported)
-
-func newPeerTable() peerTable {
-	return peerTable{
-		all:           []peer{{forgetErr: errUnknownEndpoint}}, // mtl.NoEndpoint
-		byIncarnation: map[framework.Incarnation]mtl.Endpoint{},
-		byNonce:       map[uint64]mtl.Endpoint{},
-	}
-}
-
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
-	if to, ok := m.peers.byIncarnation[p.Incarnation]; ok {
+	if to, ok := m.Endpoints[p.Incarnation]; ok {
 		return to, nil
 	}
 	address, err := m.checkReach(p)
@@ -72,9 +55,9 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 		return 0, err
 	}
 	to := mtl.Endpoint(len(m.peers.all))
-	m.peers.all = append(m.peers.all, peer{Incarnation: p.Incarnation, rawAddress: bytes.Clone(address)})
+	m.peers.all = append(m.peers.all, peer{Peer: m.AddPeer(p.Incarnation, to), rawAddress: bytes.Clone(address)})
 	m.requestContact(to, addressKnown)
-	m.peers.byIncarnation[p.Incarnation], m.peers.byNonce[p.Nonce] = to, to
+	m.peers.byNonce[p.Nonce] = to
 	return to, nil
 }
 
@@ -82,37 +65,33 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 // their index there.
 func (m *module) Forget(to mtl.Endpoint, why error) {
 	p := &m.peers.all[to]
-	if p.forgetErr != nil {
+	if !m.ForgetPeer(&p.Peer, why) {
 		return
 	}
-	p.forgetErr = m.transportError("send", to, why)
-	delete(m.peers.byIncarnation, p.Incarnation)
 	delete(m.peers.byNonce, p.Nonce)
 	p.blockedSends, p.unackedSends = fifo{}, nil
-	for _, s := range m.slots.all {
-		if s.peer != to || !s.kind.isSend() {
+	for _, s := range m.slots {
+		if s.Peer != to || !s.Kind.IsSend() {
 			continue
 		}
-		if !s.isPosted || s.isBufferFree {
-			m.endOp(s, mtl.Result{Err: p.forgetErr})
+		if !s.IsPosted || s.isBufferFree {
+			m.endOp(s, mtl.Result{Err: p.SendErr})
 			continue
 		}
 		// The slot stays in use until libfabric releases the buffer.
-		m.queueResult(s.op, mtl.Result{Err: p.forgetErr})
-		s.op, s.kind = nil, slotAbandoned
-		m.slots.activeSends--
+		m.Abandon(&s.Slot, p.SendErr)
 	}
 }
 
 // checkSend returns the error of sends to a peer, or nil if sending is possible.
 func (m *module) checkSend(to mtl.Endpoint) error {
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
 	if int(to) >= len(m.peers.all) {
-		return errUnknownEndpoint
+		to = mtl.NoEndpoint
 	}
-	return m.peers.all[to].forgetErr
+	return m.peers.all[to].SendErr
 }
 
 // setAccepting records whether libfabric accepts sends to a peer.
@@ -144,10 +123,10 @@ func (m *module) isSendQueueFull() bool {
 
 // routeText describes the addresses of both ends of a socket provider, for errors.
 func (m *module) routeText(to mtl.Endpoint) string {
-	own, isIP := ipOf(m.self.format, m.self.address)
-	peer, isPeerIP := ipOf(m.self.format, m.peers.all[to].rawAddress)
+	own, isIP := ipOf(m.address.format, m.address.raw)
+	peer, isPeerIP := ipOf(m.address.format, m.peers.all[to].rawAddress)
 	if !isIP || !isPeerIP {
 		return ""
 	}
-	return fmt.Sprintf(" from %s (%v) at %v; mtl.ofi.domain_include chooses the interface", m.description.Device, own, peer)
+	return fmt.Sprintf(" from %s (%v) at %v; mtl.ofi.domain_include chooses the interface", m.Description.Device, own, peer)
 }

@@ -8,16 +8,17 @@ import (
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // Poll implements progress.Source. It reads the completion queue once.
 func (m *module) Poll() int {
 	n := 0
-	if !m.pollOffload() && m.err == nil {
+	if !m.pollOffload() && m.Err == nil {
 		n = m.pollEndpoint()
 	}
-	if len(m.results.pending) > 0 {
-		n += m.deliverResults()
+	if !m.Results.IsEmpty() {
+		n += m.Results.Deliver()
 	}
 	return n
 }
@@ -38,7 +39,7 @@ func (m *module) pollEndpoint() int {
 		}
 	}
 	for i := range n {
-		if m.handleEvent(&m.events[i]); m.err != nil {
+		if m.handleEvent(&m.events[i]); m.Err != nil {
 			return n
 		}
 	}
@@ -58,55 +59,36 @@ func (m *module) pollEndpoint() int {
 	return n
 }
 
-// deliverResults notifies the owners of operations that ended without a completion.
-func (m *module) deliverResults() int {
-	r := &m.results
-	r.pending, r.delivering = r.delivering[:0], r.pending
-	for _, e := range r.delivering {
-		notifyOwner(e.op, e.result)
-	}
-	n := len(r.delivering)
-	clear(r.delivering)
-	return n
-}
-
 // completeOp releases a slot and notifies the owner of its operation.
 func (m *module) completeOp(s *slot, r mtl.Result) {
-	op := s.op
+	op := s.Op
 	m.releaseSlot(s)
-	if op != nil {
-		notifyOwner(op, r)
-	}
-}
-
-func notifyOwner(op *mtl.Op, r mtl.Result) {
-	op.Result = r
-	op.Owner.Done(op)
+	base.Notify(op, r)
 }
 
 // handleEvent handles one completion.
 func (m *module) handleEvent(ev *libfabric.Event) {
-	if int(ev.Slot) >= len(m.slots.all) { // libfabric.NoSlot
+	if int(ev.Slot) >= len(m.slots) { // libfabric.NoSlot
 		m.handleStrayError(ev)
 		return
 	}
-	s := m.slots.all[ev.Slot]
+	s := m.slots[ev.Slot]
 	m.uncountPosted(s)
 	m.consecutiveStrays = 0
-	switch s.kind {
-	case slotReceive, slotClaimed:
+	switch s.Kind {
+	case base.SlotReceive, base.SlotClaimed:
 		m.completeReceive(s, ev)
 	case slotPeek:
 		m.completePeek(s, ev)
-	case slotSend, slotControl, slotSyncAck, slotFlush:
-		m.completeOp(s, mtl.Result{Err: m.eventError("send", s.peer, ev)})
-	case slotSyncSend:
+	case base.SlotSend, base.SlotControl, base.SlotSyncAck, base.SlotFlush:
+		m.completeOp(s, mtl.Result{Err: m.eventError("send", s.Peer, ev)})
+	case base.SlotSyncSend:
 		m.completeSyncSend(s, ev)
-	case slotControlReceive:
+	case base.SlotControlReceive:
 		m.completeControlReceive(s, ev)
 	case slotProbe, slotClaimingProbe:
 		m.completeProbe(s, ev)
-	case slotAbandoned:
+	case base.SlotAbandoned:
 		m.releaseSlot(s)
 	default:
 		m.failModule(fmt.Errorf("completion for slot %d, which is not in use", ev.Slot))
@@ -118,7 +100,7 @@ func (m *module) handleEvent(ev *libfabric.Event) {
 func (m *module) handleStrayError(ev *libfabric.Event) {
 	text := m.eventText(ev)
 	if m.consecutiveStrays++; m.consecutiveStrays == 1 {
-		m.env.Logger.Warn("mtl ofi: error that belongs to no operation", "provider", m.description.Provider, "err", text)
+		m.Env.Logger.Warn("mtl ofi: error that belongs to no operation", "provider", m.Description.Provider, "err", text)
 	}
 	if m.consecutiveStrays > maxConsecutiveFaults {
 		m.failModule(fmt.Errorf("completion queue: %d errors that belong to no operation in a row, the last one: %s", m.consecutiveStrays, text))
@@ -144,31 +126,29 @@ func (m *module) eventError(op string, to mtl.Endpoint, ev *libfabric.Event) err
 // completeReceive handles the completion of a receive.
 func (m *module) completeReceive(s *slot, ev *libfabric.Event) {
 	r, mode := m.messageResult(ev)
-	if s.kind == slotClaimed {
+	if s.Kind == base.SlotClaimed {
 		r.Bytes = s.claimedBytes
 	}
 	switch {
 	case ev.Err == 0:
-		if r.Bytes > int64(len(s.buf)) { // The padding took the rest.
+		if r.Bytes > int64(len(s.Buf)) { // The padding took the rest.
 			r.Err = framework.ErrTruncate
 		}
 	case ev.Err == libfabric.Truncated:
 		r.Err = framework.ErrTruncate
-		capacity := int64(len(s.buf))
+		capacity := int64(len(s.Buf))
 		if s.flags&libfabric.DiscardExcess != 0 {
 			capacity += libfabric.MaxDiscarded
 		}
 		r.Bytes = max(r.Bytes, capacity+int64(ev.Overflow))
-	case ev.Err == libfabric.Canceled && s.isCanceled:
+	case ev.Err == libfabric.Canceled && s.IsCanceled:
 		m.completeOp(s, mtl.Result{Canceled: true})
 		return
 	default:
-		m.completeOp(s, mtl.Result{Err: m.eventError("receive", s.peer, ev)})
+		m.completeOp(s, mtl.Result{Err: m.eventError("receive", s.Peer, ev)})
 		return
 	}
-	if s.userBuf != nil {
-		copy(s.userBuf, s.buf[:min(r.Bytes, int64(len(s.buf)))])
-	}
+	s.CopyBounced(r.Bytes)
 	if mode == mtl.Synchronous {
 		m.sendSyncAck(s, ev.Tag, r.Source)
 	}
@@ -185,9 +165,9 @@ func (m *module) messageResult(ev *libfabric.Event) (mtl.Result, mtl.Mode) {
 func (m *module) completeProbe(s *slot, ev *libfabric.Event) {
 	switch {
 	case ev.Err == 0 && s.flags&libfabric.Claim != 0:
-		op, r := s.op, m.recordClaim(s, ev)
-		s.op, r.Found = nil, true
-		notifyOwner(op, r)
+		op, r := s.Op, m.recordClaim(s, ev)
+		s.Op, r.Found = nil, true
+		base.Notify(op, r)
 	case ev.Err == 0:
 		r, _ := m.messageResult(ev)
 		r.Found = true
@@ -195,6 +175,6 @@ func (m *module) completeProbe(s *slot, ev *libfabric.Event) {
 	case ev.Err == libfabric.NoMessage:
 		m.completeOp(s, mtl.Result{})
 	default:
-		m.completeOp(s, mtl.Result{Err: m.eventError("probe", s.peer, ev)})
+		m.completeOp(s, mtl.Result{Err: m.eventError("probe", s.Peer, ev)})
 	}
 }

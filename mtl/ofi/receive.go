@@ -1,14 +1,13 @@
 package ofi
 
 import (
-	"fmt"
-
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	return m.startMatch(slotReceive, op, from, e, buf)
+	return m.startMatch(base.SlotReceive, op, from, e, buf)
 }
 
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool) error {
@@ -19,24 +18,20 @@ func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 }
 
 // startMatch starts or queues a receive or a probe.
-func (m *module) startMatch(k slotKind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	if m.err != nil {
-		return m.err
+func (m *module) startMatch(k base.SlotKind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
+	from, err := m.CheckSource(from, e, len(m.peers.all))
+	if err != nil {
+		return err
 	}
 	address := libfabric.AnyAddress
-	switch {
-	case e.Source == mtl.AnySource:
-		from = mtl.NoEndpoint
-	case from == mtl.NoEndpoint || int(from) >= len(m.peers.all):
-		return errUnknownEndpoint
-	case m.layout.hasSourceData:
+	if from != mtl.NoEndpoint && m.layout.hasSourceData {
 		address = m.peers.all[from].address
 	}
 	s, err := m.takeSlot(k, op, buf)
 	if err != nil {
 		return m.transportError("receive", from, err)
 	}
-	s.peer, s.address = from, address
+	s.Peer, s.address = from, address
 	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
 	s.tag, s.bits = m.layout.receive(e)
 	if s.flags = m.padding; k == slotClaimingProbe {
@@ -46,10 +41,10 @@ func (m *module) startMatch(k slotKind, op *mtl.Op, from mtl.Endpoint, e mtl.Env
 }
 
 func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
-	return m.receiveClaimed(m.slots.all[op.Slot], op, buf)
+	return m.receiveClaimed(m.slots[op.Slot], op, buf)
 }
 
 // receiveClaimed starts the receive of a claimed message. After an error the message is lost.
@@ -58,11 +53,11 @@ func (m *module) receiveClaimed(s *slot, op *mtl.Op, buf []byte) error {
 		m.abandonClaimed(s)
 		return err
 	}
-	s.op, op.Slot, s.flags = op, s.number, libfabric.Claim
+	s.Op, op.Slot, s.flags = op, s.Number, libfabric.Claim
 	if s.claimedBytes > int64(len(buf)) {
 		s.flags |= m.padding
 	}
-	s.setReceiveBuffer(buf)
+	s.SetReceiveBuffer(buf)
 	if code := m.startClaimedReceive(s); code != 0 {
 		return m.failStart(s, code)
 	}
@@ -71,7 +66,7 @@ func (m *module) receiveClaimed(s *slot, op *mtl.Op, buf []byte) error {
 
 // failStart releases the slot of a receive or a probe that the provider rejected, and returns the error.
 func (m *module) failStart(s *slot, code libfabric.Errno) error {
-	err := m.callError("receive", s.peer, code)
+	err := m.callError("receive", s.Peer, code)
 	m.releaseSlot(s)
 	return err
 }
@@ -79,38 +74,33 @@ func (m *module) failStart(s *slot, code libfabric.Errno) error {
 // recordClaim turns the slot of a probe or a peek into that of the message it has claimed.
 func (m *module) recordClaim(s *slot, ev *libfabric.Event) mtl.Result {
 	r, _ := m.messageResult(ev)
-	s.kind, s.isPosted, s.claimedBytes = slotClaimed, false, r.Bytes
-	if s.peer == mtl.NoEndpoint && s.claimedBytes > m.caps.Eager { // for lostClaim
-		if from, ok := m.env.Upcall.Endpoint(m.layout.cidOf(ev.Tag), int(r.Source)); ok {
-			s.peer = from
+	s.Kind, s.IsPosted, s.claimedBytes = base.SlotClaimed, false, r.Bytes
+	if s.Peer == mtl.NoEndpoint && s.claimedBytes > m.Capabilities.Eager { // for lostClaim
+		if from, ok := m.Env.Upcall.Endpoint(m.layout.cidOf(ev.Tag), int(r.Source)); ok {
+			s.Peer = from
 		}
 	}
 	return r
 }
 
-// lostClaim returns the error of a claimed message whose sender was forgotten while it still had a part of the
-// message, or nil. Some providers would follow a lost connection if they were asked for the rest (quirk
-// PreferPacked).
+// lostClaim returns the error of a claimed message that is lost, or nil. Some providers would follow a lost connection if they were asked
+// for the rest (quirk PreferPacked).
 func (m *module) lostClaim(s *slot) error {
-	forgetErr := m.peers.all[s.peer].forgetErr
-	if forgetErr == nil || s.claimedBytes <= m.caps.Eager {
-		return nil
-	}
-	return m.transportError("receive", s.peer, fmt.Errorf("some of %d bytes were still with their sender: %w", s.claimedBytes, forgetErr))
+	return m.LostClaim(&m.peers.all[s.Peer].Peer, s.claimedBytes)
 }
 
 // abandonClaimed gives up a lost message. The provider keeps it until the endpoint closes, and with it
 // the slot.
 func (m *module) abandonClaimed(s *slot) {
-	s.pins.Unpin()
-	s.kind, s.op, s.buf, s.userBuf = slotAbandoned, nil, nil, nil
+	s.Unpin()
+	s.Kind, s.Op, s.Buf, s.UserBuf = base.SlotAbandoned, nil, nil, nil
 }
 
 // abandonIfLost ends the queued receive of a claimed message if the message is lost.
 func (m *module) abandonIfLost(s *slot) bool {
 	err := m.lostClaim(s)
 	if err != nil {
-		m.queueResult(s.op, mtl.Result{Err: err})
+		m.QueueResult(s.Op, mtl.Result{Err: err})
 		m.abandonClaimed(s)
 	}
 	return err != nil
@@ -124,7 +114,7 @@ func (m *module) startOrQueue(cid uint32, s *slot) error {
 			return nil
 		}
 	}
-	if s.kind != slotReceive {
+	if s.Kind != base.SlotReceive {
 		return m.startProbe(s)
 	}
 	switch code := m.postOp(s); code {
@@ -151,19 +141,19 @@ func (m *module) startProbe(s *slot) error {
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.err != nil || int(op.Slot) >= len(m.slots.all) {
+	if m.Err != nil || int(op.Slot) >= len(m.slots) {
 		return
 	}
-	s := m.slots.all[op.Slot]
+	s := m.slots[op.Slot]
 	switch {
-	case s.op != op || s.kind != slotReceive: // It has matched, for example.
-	case s.isPosted:
-		s.isCanceled = true
+	case s.Op != op || s.Kind != base.SlotReceive: // It has matched, for example.
+	case s.IsPosted:
+		s.IsCanceled = true
 		if m.offload.active != nil {
-			m.offload.cancels = append(m.offload.cancels, s.number)
+			m.offload.cancels = append(m.offload.cancels, s.Number)
 			break
 		}
-		m.ep.Cancel(s.number)
+		m.ep.Cancel(s.Number)
 	default:
 		q := m.overflow.queues[m.layout.cidOf(s.tag)]
 		q.removeReceive(s)

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // Memory that programs use for many messages is registered once. Operations in it pass its descriptor to
@@ -42,8 +43,8 @@ type region struct {
 
 // Register implements mtl.Registrar.
 func (m *module) Register(op *mtl.Op, memory []byte) error {
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
 	if len(memory) == 0 {
 		return errNotRegistered
@@ -67,7 +68,7 @@ func (m *module) registerRegion(x *region) {
 		r, err = ep.Register(x.buf)
 	}, func() {
 		if x.handle = r; err != nil {
-			err = fmt.Errorf("%s: %w: %s does not register memory: %w", component, framework.ErrUnsupported, m.description.Provider, err)
+			err = fmt.Errorf("%s: %w: %s does not register memory: %w", component, framework.ErrUnsupported, m.Description.Provider, err)
 			m.removeRegion(x)
 		}
 		m.completeRegion(x, mtl.Result{Err: err})
@@ -76,7 +77,7 @@ func (m *module) registerRegion(x *region) {
 
 // completeRegion queues the result of the operation on a region.
 func (m *module) completeRegion(x *region, r mtl.Result) {
-	m.queueResult(x.op, r)
+	m.QueueResult(x.op, r)
 	x.op = nil
 }
 
@@ -96,17 +97,17 @@ func (m *module) Deregister(op *mtl.Op, memory []byte) error {
 		return errNotRegistered
 	}
 	x := m.memory.regions[i]
-	for _, s := range m.slots.all {
-		if s.kind == slotUnused || !mem.Overlap(s.buf, x.buf) && !mem.Overlap(s.userBuf, x.buf) {
+	for _, s := range m.slots {
+		if s.Kind == base.SlotUnused || !mem.Overlap(s.Buf, x.buf) && !mem.Overlap(s.UserBuf, x.buf) {
 			continue
 		}
-		if s.kind != slotAbandoned {
+		if s.Kind != base.SlotAbandoned {
 			return fmt.Errorf("%s: %w: an operation uses the memory", component, framework.ErrPending)
 		}
 		x.isRetired = true
 	}
-	if x.isRetired || m.err != nil {
-		m.queueResult(op, mtl.Result{Found: x.isRetired})
+	if x.isRetired || m.Err != nil {
+		m.QueueResult(op, mtl.Result{Found: x.isRetired})
 		return nil
 	}
 	x.op = op
@@ -121,7 +122,7 @@ func (m *module) deregisterRegion(x *region) {
 	var err error
 	m.runOffloaded(func() { err = ep.Deregister(r) }, func() {
 		if x.isRetired = err != nil; x.isRetired {
-			m.env.Logger.Warn("mtl ofi: memory stays registered", "provider", m.description.Provider, "err", err)
+			m.Env.Logger.Warn("mtl ofi: memory stays registered", "provider", m.Description.Provider, "err", err)
 		} else {
 			m.removeRegion(x)
 		}
@@ -136,20 +137,20 @@ func (m *module) attachRegion(s *slot) error {
 	}
 	var found *libfabric.Region
 	for _, x := range m.memory.regions {
-		if x.handle != nil && !x.isRetired && mem.Within(x.buf, s.buf) {
+		if x.handle != nil && !x.isRetired && mem.Within(x.buf, s.Buf) {
 			found = x.handle
 			break
 		}
 	}
-	if found == nil && m.memory.isRequired && len(s.buf) > 0 {
+	if found == nil && m.memory.isRequired && len(s.Buf) > 0 {
 		var err error
-		if found, err = m.ep.Register(s.buf); err != nil {
+		if found, err = m.ep.Register(s.Buf); err != nil {
 			return err
 		}
 		s.ownsRegion = true
 	}
 	if found != s.region {
-		m.ep.SetRegion(s.number, found)
+		m.ep.SetRegion(s.Number, found)
 		s.region = found
 	}
 	return nil
@@ -159,7 +160,7 @@ func (m *module) attachRegion(s *slot) error {
 func (m *module) releaseExpired() {
 	for _, r := range m.memory.expired {
 		if err := m.ep.Deregister(r); err != nil {
-			m.env.Logger.Warn("mtl ofi: memory stays registered", "provider", m.description.Provider, "err", err)
+			m.Env.Logger.Warn("mtl ofi: memory stays registered", "provider", m.Description.Provider, "err", err)
 		}
 	}
 	clear(m.memory.expired)

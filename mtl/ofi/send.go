@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -22,27 +23,27 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if m.layout.hasSourceData {
 		flags = libfabric.WithData
 	}
-	k := slotSend
+	k := base.SlotSend
 	if mode == mtl.Synchronous {
-		k = slotSyncSend
-	} else if len(buf) <= m.caps.Inject && p.blockedSends.head == nil && m.offload.active == nil && p.stage == connected {
+		k = base.SlotSyncSend
+	} else if len(buf) <= m.Capabilities.Inject && p.blockedSends.head == nil && m.offload.active == nil && p.stage == connected {
 		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
 		case 0:
-			m.markInjected(to)
+			m.MarkUnflushed(&p.Peer, to)
 			return true, nil
 		case libfabric.Again:
 		default:
 			return false, m.callError("send", to, code)
 		}
 	}
-	if int64(len(buf)) > m.caps.MaxMessage {
-		return false, fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", component, len(buf), m.description.Provider, m.caps.MaxMessage, mtl.ErrTooLong)
+	if int64(len(buf)) > m.Capabilities.MaxMessage {
+		return false, fmt.Errorf("%s: %d bytes, and %s takes at most %d: %w", component, len(buf), m.Description.Provider, m.Capabilities.MaxMessage, mtl.ErrTooLong)
 	}
 	s, err := m.takeSlot(k, op, buf)
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	s.peer, s.address, s.tag, s.bits, s.flags = to, p.address, tag, data, flags
+	s.Peer, s.address, s.tag, s.bits, s.flags = to, p.address, tag, data, flags
 	return false, m.startSend(s)
 }
 
@@ -50,22 +51,22 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 	if err := m.checkSend(to); err != nil {
 		return false, err
 	}
-	if len(data) == 0 || len(data) > m.caps.ControlLimit {
-		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), m.caps.ControlLimit, mtl.ErrTooLong)
+	if len(data) == 0 || len(data) > controlLimit {
+		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), controlLimit, mtl.ErrTooLong)
 	}
-	return m.sendFrame(slotControl, op, to, append(append(m.control.scratch[:0], frameControl), data...))
+	return m.sendFrame(base.SlotControl, op, to, append(append(m.control.scratch[:0], frameControl), data...))
 }
 
 // sendFrame sends a control frame. It copies a frame that cannot be injected at once. Control messages and acks
 // overtake blocked messages, because the peer may need them before it receives the messages that fill the
 // provider's queue. A flush frame overtakes nothing.
-func (m *module) sendFrame(k slotKind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
+func (m *module) sendFrame(k base.SlotKind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
 	p := &m.peers.all[to]
-	if k != slotFlush && len(frame) <= m.caps.Inject && m.offload.active == nil && p.stage == connected {
+	if k != base.SlotFlush && len(frame) <= m.Capabilities.Inject && m.offload.active == nil && p.stage == connected {
 		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
 		case 0:
 			m.setAccepting(p, true)
-			m.markInjected(to)
+			m.MarkUnflushed(&p.Peer, to)
 			return true, nil
 		case libfabric.Again:
 		default:
@@ -80,9 +81,8 @@ func (m *module) sendFrame(k slotKind, op *mtl.Op, to mtl.Endpoint, frame []byte
 		s.frameBuf = make([]byte, 0, controlFrameSize)
 	}
 	s.frameBuf = append(s.frameBuf[:0], frame...)
-	s.buf = s.frameBuf
-	s.pins.Pin(&s.buf[0])
-	s.peer, s.address = to, p.address
+	s.Pin(s.frameBuf)
+	s.Peer, s.address = to, p.address
 	return false, m.startSend(s)
 }
 
@@ -90,19 +90,11 @@ func (m *module) callError(op string, to mtl.Endpoint, code libfabric.Errno) err
 	return m.transportError(op, to, errors.New(m.errnoText(code)))
 }
 
-// markInjected records that libfabric may hold bytes for a peer, which leave only if this process polls.
-func (m *module) markInjected(to mtl.Endpoint) {
-	if p := &m.peers.all[to]; !p.mayHoldInjected {
-		p.mayHoldInjected = true
-		m.peers.injected = append(m.peers.injected, to)
-	}
-}
-
 // startSend starts a send. If the provider has no space, it queues the send behind the blocked sends of the peer,
 // or before them if it may overtake (sendFrame). After an error nothing was started.
 func (m *module) startSend(s *slot) error {
-	p := &m.peers.all[s.peer]
-	mayOvertake := s.kind == slotControl || s.kind == slotSyncAck
+	p := &m.peers.all[s.Peer]
+	mayOvertake := s.Kind == base.SlotControl || s.Kind == base.SlotSyncAck
 	if mayOvertake || p.blockedSends.head == nil {
 		code := m.postOp(s)
 		if code == 0 {
@@ -111,13 +103,13 @@ func (m *module) startSend(s *slot) error {
 			return nil
 		}
 		if code != libfabric.Again {
-			err := m.callError("send", s.peer, code)
+			err := m.callError("send", s.Peer, code)
 			m.releaseSlot(s)
 			return err
 		}
 		m.noteRefusal(p)
 	}
-	if s.kind == slotFlush {
+	if s.Kind == base.SlotFlush {
 		s.queuedAt = time.Now()
 	}
 	if mayOvertake {
@@ -127,7 +119,7 @@ func (m *module) startSend(s *slot) error {
 	}
 	if !p.isBlocked {
 		p.isBlocked = true
-		m.peers.blocked = append(m.peers.blocked, s.peer)
+		m.peers.blocked = append(m.peers.blocked, s.Peer)
 	}
 	return nil
 }
@@ -136,10 +128,10 @@ func (m *module) startSend(s *slot) error {
 // completion, and adds a synchronous one to the unacked sends. It must be called in the order of the sends.
 func (m *module) trackSend(s *slot) {
 	switch {
-	case !s.isPosted:
-		m.markInjected(s.peer)
+	case !s.IsPosted:
+		m.MarkUnflushed(&m.peers.all[s.Peer].Peer, s.Peer)
 		m.endOp(s, mtl.Result{})
-	case s.kind == slotSyncSend:
+	case s.Kind == base.SlotSyncSend:
 		m.awaitAck(s)
 	}
 }
@@ -183,7 +175,7 @@ func (m *module) retryPeer(to mtl.Endpoint, p *peer) {
 		code := m.postOp(s)
 		if code == libfabric.Again {
 			m.noteRefusal(p)
-			if s.kind != slotFlush || time.Since(s.queuedAt) < flushPatience {
+			if s.Kind != base.SlotFlush || time.Since(s.queuedAt) < flushPatience {
 				break
 			}
 			code = libfabric.Canceled
@@ -227,7 +219,7 @@ func (m *module) isOverdue(to mtl.Endpoint) bool {
 func (m *module) failBlockedSends(to mtl.Endpoint) {
 	p := &m.peers.all[to]
 	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it%s",
-		m.env.Identity.Proc, m.connectTimeout, m.description.Provider, m.routeText(to)))
+		m.Env.Identity.Proc, m.connectTimeout, m.Description.Provider, m.routeText(to)))
 	for p.blockedSends.head != nil {
 		s := p.blockedSends.head
 		p.blockedSends.pop()
@@ -237,20 +229,12 @@ func (m *module) failBlockedSends(to mtl.Endpoint) {
 
 // Idle implements mtl.Module. Libfabric may still hold injected messages of a peer. Idle sends a flush frame
 // behind them, which leaves after they have left.
-func (m *module) Idle() bool {
-	if m.err != nil {
-		return true
+func (m *module) Idle() bool { return m.IdleAfter(m.flushPeer) }
+
+func (m *module) flushPeer(to mtl.Endpoint) {
+	p := &m.peers.all[to]
+	if p.MarkFlushed(); p.SendErr == nil {
+		// After an error the peer is unreachable, and there is nothing to flush.
+		m.sendFrame(base.SlotFlush, nil, to, append(m.control.scratch[:0], frameFlush))
 	}
-	t := &m.peers
-	for len(t.injected) > 0 {
-		to := t.injected[len(t.injected)-1]
-		t.injected = t.injected[:len(t.injected)-1]
-		p := &t.all[to]
-		p.mayHoldInjected = false
-		if p.forgetErr == nil {
-			// After an error the peer is unreachable, and there is nothing to flush.
-			m.sendFrame(slotFlush, nil, to, append(m.control.scratch[:0], frameFlush))
-		}
-	}
-	return m.slots.activeSends == 0 && len(m.results.pending) == 0
 }

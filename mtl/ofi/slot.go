@@ -1,62 +1,33 @@
 package ofi
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
-// slotKind is the kind of operation that uses a slot.
-type slotKind uint8
-
+// The kinds of slots that other MTLs have not.
 const (
-	slotUnused slotKind = iota
-	slotSend
-	slotSyncSend
-	slotControl
-	slotSyncAck
-	// A frame behind injected messages.
-	slotFlush
-	// A posted send to a forgotten peer, or a claimed message that is lost.
-	slotAbandoned
-	slotReceive
-	slotProbe
+	slotProbe = base.SlotOwn + iota
 	slotClaimingProbe
-	// A claimed message, and later its receive.
-	slotClaimed
 	// A claiming probe for any message of an overflow queue.
 	slotPeek
-	slotControlReceive
 )
 
-func (k slotKind) isSend() bool  { return k >= slotSend && k <= slotFlush }
-func (k slotKind) isProbe() bool { return k == slotProbe || k == slotClaimingProbe || k == slotPeek }
+func isProbe(k base.SlotKind) bool { return k >= slotProbe }
 
 // slot is an operation that libfabric holds, or that waits for space there.
 type slot struct {
-	number uint32
-	kind   slotKind
-	// isPosted is set while libfabric holds the operation.
-	isPosted bool
+	base.Slot
 	// isBufferFree is set for a synchronous send that has completed and may be unacked.
 	isBufferFree bool
 	isAcked      bool
-	isCanceled   bool
-	op           *mtl.Op
-	buf          []byte
-	// userBuf is the destination of a message that arrives in bounceBuf; otherwise nil.
-	userBuf []byte
-	// bounceBuf is pinned until Close.
-	bounceBuf *[maxBounced]byte
 	// frameBuf is reused for the control frames of this slot.
 	frameBuf []byte
-	pins     runtime.Pinner
 
-	// peer is the destination or source; NoEndpoint for any source.
-	peer    mtl.Endpoint
 	address uint64
 	tag     uint64
 	// bits is the completion data of a send, or the tag bits that a receive ignores.
@@ -77,32 +48,9 @@ type slot struct {
 	node match.Entry[slot]
 }
 
-// maxBounced is the longest receive that uses a bounce buffer. The copy is cheaper than pinning and
-// unpinning the user's buffer, which takes 500 instructions, 36 ns.
-const maxBounced = 64
-
 // isReceiving reports whether libfabric may write into the buffer of s.
 func (s *slot) isReceiving() bool {
-	return s.isPosted && (s.kind == slotReceive || s.kind == slotClaimed || s.kind == slotPeek)
-}
-
-// setReceiveBuffer sets the destination of a receive: the bounce buffer if buf is short, otherwise buf, which
-// it pins.
-func (s *slot) setReceiveBuffer(buf []byte) {
-	if len(buf) <= maxBounced {
-		s.userBuf, s.buf = buf, s.bounceBuf[:len(buf)]
-		return
-	}
-	s.buf = buf
-	s.pins.Pin(&buf[0])
-}
-
-// receiveBuffer returns the buffer that was passed to setReceiveBuffer.
-func (s *slot) receiveBuffer() []byte {
-	if len(s.buf) <= maxBounced {
-		return s.userBuf
-	}
-	return s.buf
+	return s.IsPosted && (s.Kind == base.SlotReceive || s.Kind == base.SlotClaimed || s.Kind == slotPeek)
 }
 
 // fifo is a list of slots.
@@ -131,57 +79,26 @@ func (f *fifo) pop() {
 	}
 }
 
-// slotTable holds the slots of a module.
-type slotTable struct {
-	all  []*slot // by slot number
-	free []uint32
-	// activeSends counts the slots of sends of any kind.
-	activeSends int
-}
-
 // takeSlot returns a slot for an operation on buf. It pins buf unless that is a short receive.
-func (m *module) takeSlot(k slotKind, op *mtl.Op, buf []byte) (*slot, error) {
-	t := &m.slots
-	if len(t.free) == 0 {
-		if err := m.growSlots(); err != nil {
+func (m *module) takeSlot(k base.SlotKind, op *mtl.Op, buf []byte) (*slot, error) {
+	if m.SlotPool.IsEmpty() {
+		n, err := m.ep.AddSlots()
+		if err != nil {
 			return nil, err
 		}
+		m.slots = base.AddSlots(&m.Module, m.slots, n-len(m.slots), func(s *slot) *base.Slot {
+			s.node.Owner = s
+			return &s.Slot
+		})
 	}
-	s := t.all[t.free[len(t.free)-1]]
-	t.free = t.free[:len(t.free)-1]
-	s.kind, s.op, s.buf = k, op, buf
-	if k.isSend() {
-		t.activeSends++
-	}
-	if op != nil {
-		op.Slot = s.number
-	}
-	if k == slotReceive {
-		s.setReceiveBuffer(buf)
-	} else if len(buf) > 0 {
-		s.pins.Pin(&buf[0])
+	s := m.slots[m.SlotPool.Next()]
+	m.SlotPool.Take(&s.Slot, k, op)
+	if k == base.SlotReceive {
+		s.SetReceiveBuffer(buf)
+	} else {
+		s.Pin(buf)
 	}
 	return s, nil
-}
-
-func (m *module) growSlots() error {
-	t := &m.slots
-	n, err := m.ep.AddSlots()
-	if err != nil {
-		return err
-	}
-	added := make([]slot, n-len(t.all))
-	bounce := make([][maxBounced]byte, len(added))
-	m.pins.Pin(&bounce[0])
-	for i := range added {
-		s := &added[len(added)-1-i] // takeSlot returns low numbers first.
-		s.number, s.bounceBuf, s.node.Owner = uint32(n-1-i), &bounce[i], s
-		t.free = append(t.free, s.number)
-	}
-	for i := range added {
-		t.all = append(t.all, &added[i])
-	}
-	return nil
 }
 
 // postOp passes an operation to libfabric. It returns libfabric.Again if there is no space. An
@@ -197,28 +114,28 @@ func (m *module) postOp(s *slot) (code libfabric.Errno) {
 	}
 	if m.memory.isRequired || len(m.memory.regions) > 0 || s.region != nil {
 		if err := m.attachRegion(s); err != nil {
-			m.env.Logger.Error("mtl ofi: memory registration failed", "provider", m.description.Provider, "err", err)
+			m.Env.Logger.Error("mtl ofi: memory registration failed", "provider", m.Description.Provider, "err", err)
 			return libfabric.NoMemory
 		}
 	}
-	switch s.kind {
-	case slotSend, slotSyncSend:
-		code = m.ep.TSend(s.number, s.buf, s.address, s.tag, s.bits, s.flags)
-	case slotControl, slotSyncAck:
+	switch s.Kind {
+	case base.SlotSend, base.SlotSyncSend:
+		code = m.ep.TSend(s.Number, s.Buf, s.address, s.tag, s.bits, s.flags)
+	case base.SlotControl, base.SlotSyncAck:
 		// The provider may have no space for a send until the peer receives messages, and the peer may
 		// wait for this frame before it does. Injection needs no space.
-		if len(s.buf) <= m.caps.Inject && m.ep.Send(0, s.buf, s.address, libfabric.Inject) == 0 {
+		if len(s.Buf) <= m.Capabilities.Inject && m.ep.Send(0, s.Buf, s.address, libfabric.Inject) == 0 {
 			return 0
 		}
 		fallthrough
-	case slotFlush:
-		code = m.ep.Send(s.number, s.buf, s.address, 0)
-	case slotReceive, slotClaimed:
-		code = m.ep.TRecv(s.number, s.buf, s.address, s.tag, s.bits, s.flags)
+	case base.SlotFlush:
+		code = m.ep.Send(s.Number, s.Buf, s.address, 0)
+	case base.SlotReceive, base.SlotClaimed:
+		code = m.ep.TRecv(s.Number, s.Buf, s.address, s.tag, s.bits, s.flags)
 	case slotProbe, slotClaimingProbe:
-		code = m.ep.Peek(s.number, s.address, s.tag, s.bits, s.flags)
-	case slotControlReceive:
-		code = m.ep.Recv(s.number, s.buf)
+		code = m.ep.Peek(s.Number, s.address, s.tag, s.bits, s.flags)
+	case base.SlotControlReceive:
+		code = m.ep.Recv(s.Number, s.Buf)
 	}
 	if code == 0 {
 		m.countPosted(s)
@@ -231,62 +148,53 @@ func (m *module) mayPost(s *slot) bool {
 	switch {
 	case m.posted.operations >= m.posted.limits.operations:
 		return false
-	case s.kind == slotReceive:
-		return m.posted.receives < m.posted.limits.receives && !m.mustDefer(s.peer, len(s.buf))
-	case s.kind.isProbe():
+	case s.Kind == base.SlotReceive:
+		return m.posted.receives < m.posted.limits.receives && !m.mustDefer(s.Peer, len(s.Buf))
+	case isProbe(s.Kind):
 		return !m.offload.drainsProbes
 	}
 	return true
 }
 
 func (m *module) countPosted(s *slot) {
-	s.isPosted = true
+	s.IsPosted = true
 	m.posted.operations++
 	switch {
-	case s.kind == slotReceive:
+	case s.Kind == base.SlotReceive:
 		m.posted.receives++
-	case s.kind.isProbe():
+	case isProbe(s.Kind):
 		m.posted.probes++
-	case s.kind.isSend():
+	case s.Kind.IsSend():
 		m.posted.sends++
-		m.peers.all[s.peer].postedSends++
+		m.peers.all[s.Peer].postedSends++
 	}
 }
 
-// uncountPosted reverses countPosted. A posted send may have become slotAbandoned.
+// uncountPosted reverses countPosted. A posted send may have become base.SlotAbandoned.
 func (m *module) uncountPosted(s *slot) {
 	m.posted.operations--
 	switch {
-	case s.kind == slotReceive:
+	case s.Kind == base.SlotReceive:
 		m.posted.receives--
-	case s.kind.isProbe():
+	case isProbe(s.Kind):
 		m.posted.probes--
-	case s.kind.isSend() || s.kind == slotAbandoned:
+	case s.Kind.IsSend() || s.Kind == base.SlotAbandoned:
 		m.posted.sends--
-		m.peers.all[s.peer].postedSends--
+		m.peers.all[s.Peer].postedSends--
 	}
 }
 
 // endOp releases a slot. The next Poll notifies the owner of its operation.
 func (m *module) endOp(s *slot, r mtl.Result) {
-	m.queueResult(s.op, r)
+	m.QueueResult(s.Op, r)
 	m.releaseSlot(s)
 }
 
 func (m *module) releaseSlot(s *slot) {
-	if s.userBuf != nil {
-		s.userBuf = nil
-	} else if len(s.buf) > 0 {
-		s.pins.Unpin()
-	}
-	if s.kind.isSend() {
-		m.slots.activeSends--
-	}
 	if s.ownsRegion {
 		m.memory.expired = append(m.memory.expired, s.region)
 		s.ownsRegion = false
 	}
-	s.kind, s.op, s.buf, s.flags = slotUnused, nil, nil, 0
-	s.isPosted, s.isBufferFree, s.isAcked, s.isCanceled = false, false, false, false
-	m.slots.free = append(m.slots.free, s.number)
+	s.flags, s.isBufferFree, s.isAcked = 0, false, false
+	m.SlotPool.Release(&s.Slot)
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/libfabric"
-	"github.com/ferrympi/ferry/internal/trustedfile"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 	"github.com/ferrympi/ferry/mtl/trial"
 )
 
@@ -120,27 +120,19 @@ func (o *survey) unavailableReason(name string, infos []libfabric.Info) string {
 	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), baseProvider(name))
 }
 
-// loadLibrary loads libfabric. It refuses a file that another user can change.
+// loadLibrary loads libfabric.
 func loadLibrary(ctx context.Context, p *params) (*libfabric.Library, error) {
-	lib, err := trial.Within(ctx, p.Deadline, trial.LoadCall(p.Library), func(context.Context) (*libfabric.Library, error) {
-		if err := trustedfile.CheckLibrary(p.Library); err != nil {
-			return nil, err
-		}
+	return base.LoadLibrary(ctx, p.file(), func(name string) (*libfabric.Library, error) {
 		setEnvironment("")
-		lib, err := libfabric.Load(p.Library)
-		if err != nil {
-			return nil, err
+		lib, err := libfabric.Load(name)
+		if err == nil && libfabric.Oldest.After(lib.Version()) {
+			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %v", framework.ErrUnsupported, name, lib.Version(), libfabric.Oldest)
 		}
-		if v := lib.Version(); libfabric.Oldest.After(v) {
-			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %v", framework.ErrUnsupported, p.Library, v, libfabric.Oldest)
-		}
-		return lib, nil
-	}, func(*libfabric.Library) {})
-	if errors.Is(err, trial.ErrHangs) {
-		err = fmt.Errorf("%s was not loaded within %v: %w", p.Library, p.Deadline, err)
-	}
-	return lib, err
+		return lib, err
+	})
 }
+
+func (p *params) file() base.Library { return base.Library{File: p.Library, Deadline: p.Deadline} }
 
 // loadProviders loads the library and lists its providers, which initializes them.
 func loadProviders(ctx context.Context, p *params) (*libfabric.Library, []string, error) {

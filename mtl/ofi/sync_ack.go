@@ -6,6 +6,7 @@ import (
 	"github.com/ferrympi/ferry/internal/libfabric"
 	"github.com/ferrympi/ferry/match"
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // A provider does not report to the sender that a message has matched. The receiver of a synchronous
@@ -21,7 +22,7 @@ type unackedSends struct {
 
 // awaitAck adds a synchronous send to the unacked sends of its peer.
 func (m *module) awaitAck(s *slot) {
-	p := &m.peers.all[s.peer]
+	p := &m.peers.all[s.Peer]
 	if p.unackedSends == nil {
 		p.unackedSends = new(unackedSends)
 	}
@@ -45,18 +46,18 @@ func (m *module) completeSyncSend(s *slot, ev *libfabric.Event) {
 		return
 	}
 	if !s.isAcked {
-		m.peers.all[s.peer].unackedSends.queues.Cancel(&s.node)
+		m.peers.all[s.Peer].unackedSends.queues.Cancel(&s.node)
 	}
-	m.completeOp(s, mtl.Result{Err: m.eventError("send", s.peer, ev)})
+	m.completeOp(s, mtl.Result{Err: m.eventError("send", s.Peer, ev)})
 }
 
 // sendSyncAck acknowledges a synchronous message that has matched.
 func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
-	to := s.peer
+	to := s.Peer
 	if to == mtl.NoEndpoint {
 		e, _ := m.layout.message(tag, 0)
 		var ok bool
-		if to, ok = m.env.Upcall.Endpoint(e.CID, int(source)); !ok {
+		if to, ok = m.Env.Upcall.Endpoint(e.CID, int(source)); !ok {
 			return
 		}
 	}
@@ -64,9 +65,9 @@ func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
 		return
 	}
 	b := append(m.control.scratch[:0], frameSyncAck)
-	b = binary.LittleEndian.AppendUint64(b, m.env.Self.Nonce)
+	b = binary.LittleEndian.AppendUint64(b, m.Env.Self.Nonce)
 	b = binary.LittleEndian.AppendUint64(b, m.ackTag(tag))
-	m.sendFrame(slotSyncAck, nil, to, b) // After an error the peer is unreachable, and needs no ack.
+	m.sendFrame(base.SlotSyncAck, nil, to, b) // After an error the peer is unreachable, and needs no ack.
 }
 
 // receiveSyncAck completes the oldest unacked send with a tag to the peer that has the nonce. Frames that match

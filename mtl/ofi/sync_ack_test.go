@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/mtl"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // moduleWithUnackedSends returns a module with unacked synchronous sends of these tags to the peer with nonce 7, and
@@ -14,7 +15,7 @@ import (
 func moduleWithUnackedSends(tags []int) (m *module, sends []*slot) {
 	m = &module{layout: layout{hasSourceData: true}, peers: peerTable{all: make([]peer, 2), byNonce: map[uint64]mtl.Endpoint{7: 1}}}
 	for _, tag := range tags {
-		s := &slot{kind: slotSyncSend, peer: 1, tag: uint64(tag)}
+		s := &slot{Slot: base.Slot{Kind: base.SlotSyncSend, Peer: 1}, tag: uint64(tag)}
 		s.node.Owner = s
 		m.awaitAck(s)
 		sends = append(sends, s)

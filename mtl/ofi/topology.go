@@ -3,7 +3,6 @@ package ofi
 import (
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/internal/netaddr"
+	"github.com/ferrympi/ferry/mtl/base"
 )
 
 // defaultDistance is the system's distance of a NUMA node to itself. It is used for unknown distances.
@@ -54,19 +54,11 @@ func (t topology) device(p Provider, domain string) string {
 	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.WorksOnSockets {
 		return ""
 	}
-	within, pattern := path.Split(p.Devices)
-	found, _ := os.ReadDir(filepath.Join(t.sys, "class", within)) // Empty if the folder is missing.
-	for _, entry := range found {
-		is := entry.Name() == domain || strings.HasPrefix(domain, entry.Name()) && !isWordByte(domain[len(entry.Name())])
-		if pattern != "" {
-			is, _ = path.Match(pattern, entry.Name()) // A test checks the patterns.
-		}
-		dir := filepath.Join(t.sys, "class", within, entry.Name(), "device")
-		if _, err := os.Stat(dir); err == nil && is {
-			return dir
-		}
-	}
-	return ""
+	_, hardware := base.FindDevice(t.sys, p.Devices, func(name string) bool {
+		// A pattern for names does not depend on the domain. A test checks the patterns.
+		return !strings.HasSuffix(p.Devices, "/") || name == domain || strings.HasPrefix(domain, name) && !isWordByte(domain[len(name)])
+	})
+	return hardware
 }
 
 // network returns the name of a network device of this machine, or "" if there is none.
@@ -75,16 +67,8 @@ func (t topology) network() string {
 		if p.Devices == "" {
 			continue
 		}
-		within, pattern := path.Split(p.Devices)
-		found, _ := os.ReadDir(filepath.Join(t.sys, "class", within))
-		for _, entry := range found {
-			is := pattern == ""
-			if !is {
-				is, _ = path.Match(pattern, entry.Name())
-			}
-			if _, err := os.Stat(filepath.Join(t.sys, "class", within, entry.Name(), "device")); err == nil && is {
-				return entry.Name()
-			}
+		if name, _ := base.FindDevice(t.sys, p.Devices, func(string) bool { return true }); name != "" {
+			return name
 		}
 	}
 	return ""

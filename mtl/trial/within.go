@@ -1,5 +1,5 @@
-// Package trial calls and tests the library of an MTL. Within limits the time of calls that may not return, Test.Run tests an open
-// module within this process by messages to itself, and OnDisk searches the library file.
+// Package trial calls and tests the library of an MTL. Within limits the time of calls that may not return, and Test.Run tests an
+// open module within this process by messages to itself.
 //
 // The package depends only on the contract in package mtl.
 package trial

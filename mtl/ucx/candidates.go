@@ -111,7 +111,7 @@ func assess(of class, f *survey, p *params, j jobTraits) candidate {
 	case j.isUnrequested && !of.needsHardware:
 		c.refusal = "not a network device, and no MTL was requested"
 	case len(c.resources) == 0:
-		c.refusal = fmt.Sprintf("none of its devices (%s) is permitted by %s", resourceNames(own), f.deviceRule(p))
+		c.refusal = fmt.Sprintf("none of its devices (%s) is permitted by %s", resourceNames(own, nil), f.deviceRule(p))
 	case c.isNodeLocal && !j.isOneNode:
 		c.refusal = "it reaches only this node, and the job has processes on others"
 	}

@@ -56,17 +56,14 @@ func (b cardEntry) encode() []byte {
 // parseCardEntry decodes the entry of a peer. The input is untrusted.
 func parseCardEntry(in []byte) (cardEntry, error) {
 	const head = 1 + 4 + 8 + 8
-	if err := base.CheckCardVersion(in, cardVersion); err != nil {
-		return cardEntry{}, err
-	}
-	if len(in) < head || len(in) > maxCardEntry || binary.LittleEndian.Uint32(in[1:]) != crc32.Checksum(in[5:], castagnoli) {
-		return cardEntry{}, base.ErrCardEntry
-	}
-	b := cardEntry{incarnation: framework.Incarnation{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
-	parts, err := base.SplitCardEntry(in[head:], 5)
+	parts, err := base.SplitCardEntry(in, cardVersion, head, 5)
 	if err != nil {
 		return cardEntry{}, err
 	}
+	if len(in) > maxCardEntry || binary.LittleEndian.Uint32(in[1:]) != crc32.Checksum(in[5:], castagnoli) {
+		return cardEntry{}, base.ErrCardEntry
+	}
+	b := cardEntry{incarnation: framework.Incarnation{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
 	b.offer, b.node, b.transports, b.library, b.address = string(parts[0]), string(parts[1]), string(parts[2]), string(parts[3]), parts[4]
 	return b, nil
 }
@@ -77,17 +74,8 @@ func majorVersion(version string) string {
 	return m
 }
 
-// resourceNames lists resources for people.
-func resourceNames(all []ucp.Resource) string {
-	var words []string
-	for _, r := range all {
-		words = append(words, r.String())
-	}
-	return strings.Join(words, " ")
-}
-
-// resourceNamesWithAddresses lists resources with the addresses of their interfaces.
-func resourceNamesWithAddresses(all []ucp.Resource, interfaces []netaddr.Interface) string {
+// resourceNames lists resources with the addresses of interfaces, for people.
+func resourceNames(all []ucp.Resource, interfaces []netaddr.Interface) string {
 	var words []string
 	for _, r := range all {
 		word := r.String()

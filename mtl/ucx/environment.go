@@ -1,6 +1,7 @@
 package ucx
 
 import (
+	"os"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ func environment(peerMode bool, has func(string) bool) []string {
 
 // setEnvironment sets the variables of environment, and returns them.
 func setEnvironment(p *params) []string {
-	all := environment(p.ErrorMode == "peer", base.IsUserSet)
+	all := environment(p.ErrorMode == "peer", func(name string) bool { _, set := os.LookupEnv(name); return set })
 	base.SetVariables(all, ucp.Setenv)
 	return all
 }

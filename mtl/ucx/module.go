@@ -80,7 +80,7 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	m := &module{
 		Module: base.NewModule(component, env), lib: lib, worker: w,
 		traits: transportTraits{
-			names: resourceNamesWithAddresses(c.resources, c.interfaces), version: v.String(), isPeerMode: mode == "peer",
+			names: resourceNames(c.resources, c.interfaces), version: v.String(), isPeerMode: mode == "peer",
 			usesTCP: c.usesTCP(), registersMemory: c.registersMemory(), guardSettings: c.guardSettings(),
 		},
 	}
@@ -105,7 +105,8 @@ func (m *module) start(c *candidate) error {
 		return err
 	}
 	if c.isNodeLocal {
-		if err = m.Card.ProveNode(c.medium()); err != nil {
+		m.Card.Medium = c.medium()
+		if m.Card.NodeProof, err = m.Card.Medium.Proof(); err != nil {
 			return err
 		}
 	}

@@ -13,10 +13,11 @@ import (
 // openCandidate opens and tests a candidate. hasDescriptor is set if the module can wait on a descriptor.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, hasDescriptor bool, err error) {
 	for _, wait := range base.DescriptorChoices(p.Wait, &env) {
+		// Selftest observes the deadline itself. The additional half is for calls that do not return to it.
 		own := *c // A call that hangs keeps its own copy.
-		m, err = base.OpenWithin(ctx, p.Deadline, component+" "+c.name, func(given context.Context) (*module, error) {
+		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {
 			return openAndTest(given, env, p, lib, &own, wait)
-		})
+		}, func(m *module) { m.Close() })
 		if err == nil {
 			*c = own
 		}

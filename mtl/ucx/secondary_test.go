@@ -16,13 +16,13 @@ func TestPermitted_SecondaryInterface_IsLeftOut(t *testing.T) {
 		{Name: "eth0", Flags: net.FlagUp, Nets: nets, HasDefault: true, Speed: 1000},
 	}}
 	all := []ucp.Resource{{Transport: "tcp", Device: "eth1"}, {Transport: "tcp", Device: "podman0"}, {Transport: "tcp", Device: "eth0"}, {Transport: "self", Device: "memory"}}
-	if got := resourceNames(f.permitted(all, &params{})); got != "tcp/eth0 self/memory" {
+	if got := resourceNames(f.permitted(all, &params{}), nil); got != "tcp/eth0 self/memory" {
 		t.Errorf("used are %s", got)
 	}
-	if got := resourceNames(f.permitted(all, &params{DeviceInclude: []string{"eth1"}})); got != "tcp/eth1 self/memory" {
+	if got := resourceNames(f.permitted(all, &params{DeviceInclude: []string{"eth1"}}), nil); got != "tcp/eth1 self/memory" {
 		t.Errorf("with device_include=eth1, used are %s", got)
 	}
-	if got := resourceNamesWithAddresses(all[2:], f.interfaces); got != "tcp/eth0 (10.1.0.1) self/memory" {
+	if got := resourceNames(all[2:], f.interfaces); got != "tcp/eth0 (10.1.0.1) self/memory" {
 		t.Error(got)
 	}
 }

@@ -57,8 +57,8 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if err != nil {
 		return false, err
 	}
-	if err := m.CheckLength(len(buf)); err != nil {
-		return false, err
+	if len(buf) > maxMessage {
+		return false, fmt.Errorf("%s: %d bytes, and %d are possible: %w", component, len(buf), maxMessage, mtl.ErrTooLong)
 	}
 	k := base.SlotSend
 	if mode == mtl.Synchronous {
@@ -72,8 +72,8 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 	if err != nil {
 		return false, err
 	}
-	if err := m.CheckControl(len(data)); err != nil {
-		return false, err
+	if len(data) == 0 || len(data) > controlLimit {
+		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), controlLimit, mtl.ErrTooLong)
 	}
 	return m.postSend(base.SlotSend, op, to, p, data, controlTag)
 }
@@ -227,9 +227,8 @@ func (m *module) checkReach(peer framework.Peer) (cardEntry, error) {
 		return b, fmt.Errorf("%s: %w: %v has UCX %s, and this process UCX %s: they don't understand each other's addresses", component, framework.ErrUnsupported, peer.Proc, b.library, m.traits.version)
 	case b.offer != m.Card.Offer:
 		return b, fmt.Errorf("%s: %w: %v has %q with %s, and this process %q with %s: mtl.ucx.provider_include and mtl.ucx.error_mode choose", component, framework.ErrUnsupported, peer.Proc, b.offer, b.transports, m.Card.Offer, m.traits.names)
-	}
-	if difference := m.Card.NodeDifference(b.node); difference != "" {
-		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, difference, m.Description.Provider)
+	case m.Card.NodeProof != "" && b.node != m.Card.NodeProof:
+		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.node), m.Description.Provider)
 	}
 	return b, nil
 }

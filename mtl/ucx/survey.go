@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -88,12 +87,11 @@ type survey struct {
 
 // loadLibrary loads UCX.
 func loadLibrary(ctx context.Context, p *params) (*ucp.Library, error) {
-	file := p.file()
-	return base.LoadLibrary(ctx, file, func(name string) (*ucp.Library, error) {
+	return base.LoadLibrary(ctx, p.file(), func(name string) (*ucp.Library, error) {
 		setEnvironment(p)
 		lib, err := ucp.Load(name)
 		if err == nil && lib.Version().Before(ucp.Oldest) {
-			return nil, file.ErrTooOld(lib.Version(), ucp.Oldest)
+			return nil, fmt.Errorf("%w: %s is version %v, too old: ferry needs %v", framework.ErrUnsupported, name, lib.Version(), ucp.Oldest)
 		}
 		return lib, err
 	})
@@ -154,11 +152,6 @@ func listResources(ctx context.Context, p *params, lib *ucp.Library, settings []
 
 // networkDevice returns the name of a network device of this machine that UCX supports, or "".
 func networkDevice(sys string) string {
-	found, _ := os.ReadDir(filepath.Join(sys, "class/infiniband")) // Empty if the folder is missing.
-	for _, entry := range found {
-		if _, err := os.Stat(filepath.Join(sys, "class/infiniband", entry.Name(), "device")); err == nil && !trial.IsLibfabricDevice(entry.Name()) {
-			return entry.Name()
-		}
-	}
-	return ""
+	name, _ := base.FindDevice(sys, "infiniband/", func(name string) bool { return !trial.IsLibfabricDevice(name) })
+	return name
 }
