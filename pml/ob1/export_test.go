@@ -39,3 +39,6 @@ func FirstProtocol(engine *progress.Engine) selector.Protocol {
 	protocol, _ := p.newSelection(messageKind{pattern: single, class: classes - 1}, true).Select(selector.All)
 	return protocol
 }
+
+// CopiesInProgress returns the number of copies between processes that m steps. Lock held.
+func CopiesInProgress(m *Module) int { return len(m.copying) }
