@@ -190,7 +190,11 @@ func writePending(b *strings.Builder, title, word string, list []pml.Pending, c 
 		if p.Tag == AnyTag {
 			tag = "any"
 		}
-		fmt.Fprintf(b, "      %s %s, tag %s, %s, %s, %s\n", word, peerName(c, p.Peer), tag, count(int(p.Bytes), "byte", "bytes"), planeNames[p.Plane], p.State)
+		state := p.State
+		if p.Transfer != "" {
+			state += " (" + p.Transfer + ")"
+		}
+		fmt.Fprintf(b, "      %s %s, tag %s, %s, %s, %s\n", word, peerName(c, p.Peer), tag, count(int(p.Bytes), "byte", "bytes"), planeNames[p.Plane], state)
 	}
 }
 

@@ -427,7 +427,9 @@ type Pending struct {
 	Plane     Plane
 	// State is the state of the operation, such as "posted", "offered" or "copying".
 	State string
-	Wait  Awaited
+	// Transfer is the protocol and the progress of a large message in transfer, or "".
+	Transfer string
+	Wait     Awaited
 }
 
 // Awaited is the kind of wait for an operation.

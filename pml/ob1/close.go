@@ -26,8 +26,10 @@ func (c *comm) leave() {
 		case p.proc.Err != nil:
 			c.Closing.MemberEnded(&p.closing)
 		case c.Closing.NotifyPeer(&p.closing, p.sendSeq != 0 || p.recvSeq != 0, true)&cid.SendClosed != 0:
-			if !p.proc.sendControl(p.memberFrame(frameClosed, 0)) {
+			if p.proc.openPath() != nil {
 				c.Closing.MemberEnded(&p.closing)
+			} else {
+				p.proc.sendControl(p.memberFrame(frameClosed, 0))
 			}
 		}
 	}

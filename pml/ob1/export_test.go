@@ -41,4 +41,4 @@ func FirstProtocol(engine *progress.Engine) selector.Protocol {
 }
 
 // CopiesInProgress returns the number of copies between processes that m steps. Lock held.
-func CopiesInProgress(m *Module) int { return len(m.copying) }
+func CopiesInProgress(m *Module) int { return len(m.copies.requests) }

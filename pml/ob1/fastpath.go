@@ -50,7 +50,7 @@ const receivesPerProgress = 64
 func (c *comm) receivePolling(p *peer, buf []byte, tag int, plane pml.Plane) (gotTag, bytes int, ok bool) {
 	m := c.m
 	path := p.proc.receivePath()
-	if path.peeker == nil || len(m.busyProcs)+len(m.copying) > 0 || !c.queues[plane].IsIdle(&p.match[plane]) {
+	if path.peeker == nil || len(m.busyProcs)+len(m.copies.requests) > 0 || !c.queues[plane].IsIdle(&p.match[plane]) {
 		return 0, 0, false
 	}
 	word := p.recvWord | uint64(plane)<<8

@@ -51,10 +51,7 @@ type Module struct {
 	// pendingSends counts sends that are not complete.
 	pendingSends int
 
-	// copying are the requests that copy from or to another process's memory. inCopySteps is
-	// set while stepCopies iterates over them.
-	copying     []*request
-	inCopySteps bool
+	copies copyList
 
 	openedAt time.Time
 	// protocolParam is the parameter way, and allowedProtocols the protocols that it allows.
@@ -112,7 +109,7 @@ func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 // Poll implements progress.Source. It steps copies between processes, resolves suspicions,
 // and sends pending frames.
 func (m *Module) Poll() (n int) {
-	if len(m.copying) > 0 {
+	if len(m.copies.requests) > 0 {
 		n = m.stepCopies()
 	}
 	if m.suspects.isActive() {
@@ -125,8 +122,10 @@ func (m *Module) Poll() (n int) {
 	m.busyProcs, m.spareBusyProcs = m.spareBusyProcs[:0], work
 	for _, p := range work {
 		p.isBusy = false
+		m.procs.LearnCard(p)
 		n += p.sendPending()
-		if !p.isIdle() && p.suspectedFor == nil {
+		// Without a card, learn continues.
+		if !p.isIdle() && p.suspectedFor == nil && p.HasCard {
 			p.markBusy()
 		}
 	}
@@ -193,7 +192,7 @@ func (m *Module) inspect() pml.Inspection {
 		if !r.isSend {
 			state = "receiving"
 		}
-		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state, Wait: r.Awaited()})
+		sends[r.c] = append(sends[r.c], pml.Pending{Peer: r.p.rank, Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: state, Transfer: r.describeTransfer(), Wait: r.Awaited()})
 	}
 	for _, c := range m.comms.ByID {
 		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: c.Endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
@@ -273,6 +272,6 @@ func (m *Module) Close() error {
 			r.fail(err)
 		}
 	}
-	m.endPuts()
+	m.endShares()
 	return nil
 }

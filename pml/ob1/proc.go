@@ -180,29 +180,38 @@ func (p *proc) returnCredit() {
 	p.creditOwed = 0
 }
 
-// sendControl sends or queues a control frame. It reports false if the process has no path,
-// as after an orderly close; then the frame is dropped. Lock held.
-func (p *proc) sendControl(c controlFrame) bool {
-	if p.m.procs.LearnCard(p); !p.HasCard && p.Err == nil {
+// sendControl sends a control frame, or queues it while the path is blocked or the card of the
+// process has not arrived. It drops the frame if the process has ended or has no path.
+//
+// It never completes or fails an operation, so that callers need not check their requests
+// again. Transports make no upcalls from Connect, Reserve and Commit. A process without a path
+// becomes suspect, and its operations end in a later Poll. The card of a process may show that
+// it has ended, so only Poll takes it. Lock held.
+func (p *proc) sendControl(c controlFrame) {
+	if !p.HasCard && p.Err == nil {
 		// The process has created a communicator that is not complete here, so its frames have
-		// arrived before its card. The answer waits for the card.
-		p.pendingControls = append(p.pendingControls, c)
-		return true
+		// arrived before its card.
+		p.queueControl(c)
+		p.m.engine.Nudge()
+		return
 	}
 	open := p.openPath
 	if c.needsReceiver() {
 		open = p.requirePath
 	}
 	if open() != nil || p.endpoint == nil {
-		return false
+		return
 	}
 	p.m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Note: frameNames[c.bytes[0]]})
-	if len(p.pendingControls) == 0 && p.trySendControl(&c) {
-		return true
+	if len(p.pendingControls) > 0 || !p.trySendControl(&c) {
+		p.queueControl(c)
 	}
+}
+
+// queueControl queues a control frame for the next Poll.
+func (p *proc) queueControl(c controlFrame) {
 	p.pendingControls = append(p.pendingControls, c)
 	p.markBusy()
-	return true
 }
 
 // needsReceiver reports whether the frame answers an RTS, so that its receiver still waits.
@@ -253,12 +262,11 @@ func (p *proc) sendPending() (n int) {
 	if p.sendQueue.head == nil {
 		p.updateCanSendEager()
 	}
-	for p.pipelineQueue.head != nil {
-		k := p.pipelineQueue.head.pushFragments()
-		if k == 0 {
-			break
-		}
-		n += k
+	for isBlocked := false; p.pipelineQueue.head != nil && !isBlocked; {
+		r := p.pipelineQueue.head
+		var fragments int
+		fragments, isBlocked = r.rndv.pipelineSend.progress(r)
+		n += fragments
 	}
 	return n
 }

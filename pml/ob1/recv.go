@@ -193,25 +193,23 @@ func (r *request) acceptRTS(o *matchedRTS, tag int) {
 	r.beginRendezvous()
 	length := o.length
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = r.p.rank, tag, int(length)
-	r.bytesWanted = min(length, r.buf.Len())
-	if r.bytesWanted < length {
-		r.Status.Err = base.Truncated(length, r.bytesWanted)
+	x := r.rndv
+	x.bytesWanted, x.peerHandle = min(length, r.buf.Len()), o.handle
+	if x.bytesWanted < length {
+		r.Status.Err = base.Truncated(length, x.bytesWanted)
 	}
 	if r.m.env.Hooks != nil {
 		r.m.env.Event(pml.Event{Kind: pml.EventMatch, Peer: r.p.proc.Incarnation, Comm: r.c.Spec.ID, Tag: tag, Bytes: length, Plane: r.plane, Waited: time.Since(r.startedAt)})
 	}
-	if r.schedule(o) || r.startGet(&o.remote, o.handle) {
-		return
-	}
-	r.peerHandle = o.handle
-	if !r.sendCTS() {
-		return
-	}
-	part := o.fragment
-	part = part[:min(int64(len(part)), r.bytesWanted)]
-	r.store(part, 0)
-	if r.bytesMoved = int64(len(part)); r.bytesMoved == r.bytesWanted {
-		r.finish()
+	switch {
+	case r.schedule(o):
+	case r.canGet(&o.remote):
+		x.remote = o.remote
+		r.startTransfer(&x.get)
+	default:
+		x.fragment = o.fragment[:min(int64(len(o.fragment)), x.bytesWanted)]
+		x.bytesMoved = int64(len(x.fragment))
+		r.startTransfer(pipelineReceive{})
 	}
 }
 

@@ -1,63 +1,57 @@
 package ob1
 
 import (
-	"time"
+	"fmt"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/pml/ob1/selector"
 )
 
+// A transfer is one side of a rendezvous protocol for one request, between the answer to the RTS
+// and the last byte. Each protocol has a file of its own, such as rndv_get.go, and rndv_select.go
+// chooses for the receiver. Methods never block, and are called with the lock held.
+type transfer interface {
+	// start begins the transfer of r. It may complete or fail r, so that r may be in use again
+	// when it returns.
+	start(r *request)
+	// abort reports whether r, which fails with err, may end now and return its buffer.
+	// Otherwise the transfer ends r when the peer has left the buffer.
+	abort(r *request, err error) (ended bool)
+	// describe returns the protocol and the progress of r for users.
+	describe(r *request) string
+}
+
+// A stepper is a transfer that advances in steps of this process. Others advance with the
+// frames of the peer.
+type stepper interface {
+	transfer
+	// progress takes one step, which the transport bounds. It returns the number of steps that
+	// have moved something, and whether to call it again. It may complete or fail r if more is
+	// false.
+	progress(r *request) (steps int, more bool)
+}
+
 // rendezvous is the state of a request between its RTS and its end.
 type rendezvous struct {
+	// transfer is nil before its start and after its end (setTransfer).
+	transfer transfer
+	// bytesMoved is the payload copied so far, of bytesWanted.
+	bytesMoved, bytesWanted int64
+	// peerHandle is the handle of the peer's request, once that is known.
+	peerHandle uint64
 	// remote describes the peer's buffer. A receive reads from it, and a send writes to it.
 	remote btl.Remote
-	reader btl.RemoteReader
 
 	pattern pattern
-	// crossedSend is the handle of the send that the message of a receive crosses.
-	crossedSend uint64
+	// receivePlan belongs to receives, and sendOffer to sends.
+	receivePlan
+	sendOffer
 
-	// The following fields belong to receives (rndv_schedule.go).
+	// The transfers with state. At most one of them is transfer.
 
-	protocol selector.Protocol
-	// possible is empty until planReceive.
-	possible  selector.Set
-	selection *selection
-	// isInFlight is set while the message counts in largeReceives.inFlight.
-	isInFlight bool
-	// nextProtocol is the protocol planned for the next message of the kind.
-	nextProtocol selector.Protocol
-	// isTimeInvalid is set if the message must not be measured.
-	isTimeInvalid bool
-	// followsAnother is set if the measured time begins with the end of the message before.
-	// Otherwise it begins at busySince.
-	followsAnother bool
-	busySince      time.Duration
-	// fragmentTime is the time that the copy of the first fragment has consumed.
-	fragmentTime time.Duration
-	// fragment came with the RTS and is not copied yet. It is memory of the BTL, or of the
-	// unexpected message.
-	fragment []byte
-	// share is the part of the buffer into which the sender may write, and copyBase its offset in
-	// the message.
-	share    btl.Share
-	copyBase int64
-	// chunkOffset and chunkLeft are the rest of the chunk that is being copied.
-	chunkOffset int64
-	chunkLeft   int
-	// usePipelineNext is set if the pipeline continues the message after its share has ended.
-	usePipelineNext bool
-
-	// The following fields belong to sends.
-
-	// packMode applies to the fragments.
-	packMode packMode
-	// memory is the kind of memory of the buffer, as the RTS describes it.
-	memory btl.Memory
-	// isDescribed is set if the RTS has a description of the buffer.
-	isDescribed bool
-	// canPut is set if the RTS announces that this process can write into the receiver's memory.
-	canPut bool
+	get          getReceive
+	shared       sharedReceive
+	pipelineSend pipelineSend
 }
 
 // beginRendezvous clears the state for a new RTS.
@@ -67,4 +61,85 @@ func (r *request) beginRendezvous() {
 		return
 	}
 	*r.rndv = rendezvous{}
+}
+
+// setTransfer replaces the transfer of a request, which ends the former one. t is nil at the end
+// of the rendezvous.
+func (r *request) setTransfer(t transfer) {
+	r.m.copies.remove(r)
+	r.rndv.transfer = t
+}
+
+// startTransfer replaces the transfer of a request, and starts it.
+func (r *request) startTransfer(t transfer) {
+	r.setTransfer(t)
+	t.start(r)
+}
+
+// completeRendezvous completes a send after its RTS was accepted. Lock held.
+func (r *request) completeRendezvous() {
+	p, handle := r.p.proc, r.handle()
+	r.setTransfer(nil)
+	r.finish()
+	if in := &p.incoming; in.heldCrossing.selection != nil && in.heldCrossing.crossedSend == handle {
+		in.recordCrossing(p.m.now())
+	}
+}
+
+// completeReceive completes a receive and starts the next scheduled one. Lock held.
+func (r *request) completeReceive() {
+	p := r.p.proc
+	r.endTransfer()
+	r.finish()
+	if p.incoming.scheduled.head != nil {
+		p.startScheduled()
+	}
+}
+
+// sendCTS accepts the message by the pipeline. It reports false if the process has ended, which
+// fails the receive.
+func (r *request) sendCTS() bool {
+	proc := r.p.proc
+	if proc.Err != nil {
+		r.fail(r.c.MemberError(proc.Err, r.p.rank))
+		return false
+	}
+	r.state = stateCopying
+	cts := newCTS(r.rndv.peerHandle, r.handle(), r.rndv.bytesWanted)
+	r.addAdvice(&cts)
+	proc.sendControl(cts)
+	return true
+}
+
+// completeCopy sends the CTS and completes a receive after its last byte.
+func (r *request) completeCopy() {
+	cts := newCTS(r.rndv.peerHandle, 0, 0)
+	r.addAdvice(&cts)
+	r.p.proc.sendControl(cts)
+	r.completeReceive()
+}
+
+// fallBackToPipeline accepts the message by the pipeline, from copyBase on.
+func (r *request) fallBackToPipeline() {
+	x := r.rndv
+	if x.isInFlight {
+		x.isTimeInvalid = true
+	} else {
+		x.copyBase = 0
+	}
+	x.bytesMoved = x.copyBase
+	r.startTransfer(pipelineReceive{})
+}
+
+// describeTransfer returns the protocol of a large message and its progress, or "".
+func (r *request) describeTransfer() string {
+	if r.rndv == nil || r.rndv.transfer == nil {
+		return ""
+	}
+	return r.rndv.transfer.describe(r)
+}
+
+// describeBytes describes a transfer that moves the bytes of a message in order.
+func (r *request) describeBytes(protocol selector.Protocol) string {
+	return fmt.Sprintf("%v, %d of %d bytes", protocol, r.rndv.bytesMoved, r.rndv.bytesWanted)
 }

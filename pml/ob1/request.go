@@ -61,16 +61,9 @@ type request struct {
 	p   *peer
 	buf pml.Buffer
 	tag int
-	// bytesMoved is the payload copied so far, of bytesWanted.
-	bytesMoved int64
-	// framesLent counts gathered frames that still read the buffer.
-	framesLent int
 	// next and prev link a list, or the free list.
-	next        *request
-	prev        *request
-	bytesWanted int64
-	// peerHandle is the handle of the peer's request, once that has accepted.
-	peerHandle uint64
+	next *request
+	prev *request
 	// startedAt is set only for hooks.
 	startedAt time.Time
 
@@ -94,7 +87,6 @@ func (m *Module) newRequest(c *comm) *request {
 	r := m.takeRequest()
 	r.Start()
 	r.c = c
-	r.bytesMoved, r.framesLent = 0, 0
 	if m.env.Hooks != nil {
 		r.startedAt = time.Now()
 	}
@@ -156,10 +148,10 @@ func (r *request) finish() {
 	}
 }
 
-// fail completes a request with an error, or first stops a put into its buffer. Lock held.
+// fail completes a request with an error, at once or when its transfer permits. Lock held.
 func (r *request) fail(err error) {
 	r.Status.Err = r.c.OperationError(r.plane, err)
-	if r.rndv != nil && r.rndv.share != nil && !r.stopShare(err) {
+	if x := r.rndv; x != nil && x.transfer != nil && !x.transfer.abort(r, err) {
 		return
 	}
 	r.endTransfer()

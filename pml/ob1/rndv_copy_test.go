@@ -150,6 +150,13 @@ func TestPut_ReceiveFails_WaitsForChunk(t *testing.T) {
 		sent <- comms[0].Send(ctx, pml.Buffer{Bytes: bytes.Repeat([]byte{1}, size)}, 1, 1, pml.PointToPoint, pml.Standard)
 	}()
 	<-entered
+	for _, c := range pmltest.Inspect(w.Procs[1].Module).Comms {
+		for _, p := range c.Sends {
+			if want := "put, bytes 65536 to 1048576, the sender is writing"; p.Transfer != want {
+				t.Errorf("the transfer is %q, want %q", p.Transfer, want)
+			}
+		}
+	}
 	w.Procs[1].Module.PeerChanged(framework.UnreachableEvent(w.Group()[0].Incarnation, framework.ErrPeerDisconnected))
 	// The receive is pending, since the chunk is not written yet.
 	for range 1000 {

@@ -72,12 +72,3 @@ func (in *largeReceives) recordCrossing(end time.Duration) {
 func (h *crossingReceive) record(d time.Duration) {
 	h.selection.Record(h.protocol, h.bytes, int64(d), h.isClean)
 }
-
-// completeRendezvous completes a send after its RTS was accepted. Lock held.
-func (r *request) completeRendezvous() {
-	p, handle := r.p.proc, r.handle()
-	r.finish()
-	if in := &p.incoming; in.heldCrossing.selection != nil && in.heldCrossing.crossedSend == handle {
-		in.recordCrossing(p.m.now())
-	}
-}

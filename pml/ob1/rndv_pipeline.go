@@ -1,56 +1,106 @@
 package ob1
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ferrympi/ferry/pml/ob1/selector"
+)
 
 // Protocol pipeline. The payload of an accepted message is sent in fragments. Where
 // possible, a fragment is gathered from the sender's buffer (btl.Gatherer) and placed in the
 // receiver's buffer (btl.Placer) without copies in between.
 
-// pushFragments sends fragments of the first send in its process's pipelineQueue until the
-// path blocks or all are sent. It returns the number of fragments. Lock held.
-func (r *request) pushFragments() (n int) {
+// pipelineReceive is the receiver's side. It advances with the frames of the sender.
+type pipelineReceive struct{}
+
+// start implements transfer. The CTS leaves before the fragment of the RTS is stored, so that
+// the answer travels meanwhile.
+func (pipelineReceive) start(r *request) {
+	if !r.sendCTS() {
+		return
+	}
+	r.noteStart()
+	r.storeFragment()
+	if r.rndv.bytesMoved == r.rndv.bytesWanted {
+		r.completeReceive()
+	}
+}
+
+// abort implements transfer.
+func (pipelineReceive) abort(*request, error) (ended bool) { return true }
+
+// describe implements transfer.
+func (pipelineReceive) describe(r *request) string { return r.describeBytes(selector.Pipeline) }
+
+// pipelineSend is the sender's side.
+type pipelineSend struct {
+	// framesLent counts gathered frames that still read the buffer.
+	framesLent int
+}
+
+// start implements transfer. The fragments leave as far as the path has room.
+func (s *pipelineSend) start(r *request) {
+	r.state = stateCopying
 	proc := r.p.proc
-	for r.bytesMoved < r.bytesWanted {
-		k := min(r.bytesWanted-r.bytesMoved, int64(proc.frameLimit-dataSize))
+	proc.pipelineQueue.push(r)
+	proc.sendPending()
+	if !proc.isIdle() {
+		proc.markBusy()
+	}
+}
+
+// progress sends fragments of the first send in its process's pipelineQueue until the path
+// blocks or all are sent. It returns the number of fragments, and reports true if the path is
+// blocked.
+func (s *pipelineSend) progress(r *request) (steps int, more bool) {
+	x, proc := r.rndv, r.p.proc
+	for x.bytesMoved < x.bytesWanted {
+		k := min(x.bytesWanted-x.bytesMoved, int64(proc.frameLimit-dataSize))
 		if !r.isGathered() {
-			k = min(k, r.m.pipelineFragment(r.bytesWanted))
+			k = min(k, r.m.pipelineFragment(x.bytesWanted))
 		}
-		if !r.pushFragment(k) {
-			return n
+		if !s.push(r, k) {
+			return steps, true
 		}
-		r.bytesMoved += k
-		n++
+		x.bytesMoved += k
+		steps++
 	}
 	proc.pipelineQueue.pop()
-	if r.framesLent == 0 {
+	if s.framesLent == 0 {
 		r.completeRendezvous()
 	}
-	return n
+	return steps, false
 }
+
+// abort implements transfer. The queue has ended with the process or the module.
+func (s *pipelineSend) abort(*request, error) (ended bool) { return true }
+
+// describe implements transfer.
+func (s *pipelineSend) describe(r *request) string { return r.describeBytes(selector.Pipeline) }
 
 // isGathered reports whether the path reads the payload from the user's buffer. Then the path
 // decides the size of a fragment.
 func (r *request) isGathered() bool { return r.p.proc.gatherer != nil && r.buf.Layout() == nil }
 
-// pushFragment sends the next k bytes, and reports false if the path is blocked.
-func (r *request) pushFragment(k int64) bool {
-	proc := r.p.proc
+// push sends the next k bytes, and reports false if the path is blocked.
+func (s *pipelineSend) push(r *request, k int64) bool {
+	x, proc := r.rndv, r.p.proc
 	if r.isGathered() {
 		header := r.m.gatherHeader[:]
-		putData(header, r.peerHandle, r.bytesMoved)
-		r.framesLent++
-		if !proc.gatherer.Gather(header, r.buf.Bytes[r.bytesMoved:r.bytesMoved+k], r) {
-			r.framesLent--
+		putData(header, x.peerHandle, x.bytesMoved)
+		s.framesLent++
+		if !proc.gatherer.Gather(header, r.buf.Bytes[x.bytesMoved:x.bytesMoved+k], r) {
+			s.framesLent--
 			return false
 		}
 		return true
 	}
-	b := proc.reserve(dataSize+int(k), r.rndv.packMode)
+	b := proc.reserve(dataSize+int(k), x.packMode)
 	if b == nil {
 		return false
 	}
-	putData(b, r.peerHandle, r.bytesMoved)
-	r.pack(b[dataSize:], r.bytesMoved, r.rndv.packMode)
+	putData(b, x.peerHandle, x.bytesMoved)
+	r.pack(b[dataSize:], x.bytesMoved, x.packMode)
 	proc.endpoint.Commit(dataSize + int(k))
 	return true
 }
@@ -58,10 +108,13 @@ func (r *request) pushFragment(k int64) bool {
 // LocallyComplete implements btl.LocalCompletion. A gathered fragment no longer reads the
 // buffer, and the last one completes the send. Lock held.
 func (r *request) LocallyComplete() {
-	if r.framesLent == 0 { // the send has already failed
+	x := r.rndv
+	s := &x.pipelineSend
+	// Otherwise the send has already failed.
+	if s.framesLent == 0 {
 		return
 	}
-	if r.framesLent--; r.framesLent == 0 && r.state == stateCopying && r.bytesMoved == r.bytesWanted {
+	if s.framesLent--; s.framesLent == 0 && r.state == stateCopying && x.bytesMoved == x.bytesWanted {
 		r.completeRendezvous()
 	}
 }
@@ -76,8 +129,8 @@ func (p *proc) receiveOfData(header []byte, size int) (r *request, offset int64,
 	if r = p.m.lookup(handle); r == nil || r.isSend || r.state != stateCopying || r.p.proc != p {
 		return nil, 0, fmt.Errorf("data for unknown receive %#x", handle)
 	}
-	if offset != r.bytesMoved || int64(size) > r.bytesWanted-r.bytesMoved || size == 0 {
-		return nil, 0, fmt.Errorf("data of %d bytes at offset %d, for a receive with %d of %d bytes", size, offset, r.bytesMoved, r.bytesWanted)
+	if x := r.rndv; offset != x.bytesMoved || int64(size) > x.bytesWanted-x.bytesMoved || size == 0 {
+		return nil, 0, fmt.Errorf("data of %d bytes at offset %d, for a receive with %d of %d bytes", size, offset, x.bytesMoved, x.bytesWanted)
 	}
 	return r, offset, nil
 }
@@ -118,7 +171,8 @@ func (p *proc) Placed(header []byte, size int) error {
 
 // addReceived counts received payload, and completes the receive after the last byte.
 func (r *request) addReceived(size int) {
-	if r.bytesMoved += int64(size); r.bytesMoved == r.bytesWanted {
+	x := r.rndv
+	if x.bytesMoved += int64(size); x.bytesMoved == x.bytesWanted {
 		r.completeReceive()
 	}
 }

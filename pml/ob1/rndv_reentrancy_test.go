@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"github.com/ferrympi/ferry/btl"
@@ -152,11 +151,8 @@ func unexpectedOf(w *pmltest.World) (all []pml.Pending) {
 	return all
 }
 
-// unanswering is a BTL whose Connect to other processes fails once blocked is set.
-type unanswering struct {
-	btl.Component
-	blocked *atomic.Bool
-}
+// unanswering is a BTL that connects rank 1 to no other process.
+type unanswering struct{ btl.Component }
 
 var errUnanswering = errors.New("no path back")
 
@@ -165,20 +161,19 @@ func (u unanswering) Open(ctx context.Context, env btl.Env) (btl.Module, error) 
 	if err != nil {
 		return nil, err
 	}
-	return unansweringModule{m, u.blocked, env.Identity.Proc}, nil
+	return unansweringModule{m, env.Identity.Proc}, nil
 }
 
 type unansweringModule struct {
 	btl.Module
-	blocked *atomic.Bool
-	self    framework.Proc
+	self framework.Proc
 }
 
 // Unwrap lets framework.As find the optional interfaces of the module.
 func (m unansweringModule) Unwrap() any { return m.Module }
 
 func (m unansweringModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
-	if m.self.Rank == 1 && peer.Proc != m.self && m.blocked.Load() {
+	if m.self.Rank == 1 && peer.Proc != m.self {
 		return nil, errUnanswering
 	}
 	return m.Module.Connect(peer)
@@ -195,11 +190,9 @@ func TestRendezvous_AnswerHasNoPath_ReceivesEndOnce(t *testing.T) {
 }
 
 func testUnanswered(t *testing.T, protocol string, fails bool) {
-	var blocked atomic.Bool
-	blocked.Store(true)
 	s := copyStack(protocol, cma.Read, cma.Write)
 	for i, b := range s.BTLs {
-		s.BTLs[i] = unanswering{b, &blocked}
+		s.BTLs[i] = unanswering{b}
 	}
 	w := pmltest.OpenWorld(t, s, 2)
 	comms := w.Comms(t, cid.PolicyAgree)

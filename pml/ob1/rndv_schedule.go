@@ -53,26 +53,50 @@ const maxUncrossed = 64
 // now returns the time since the module was opened.
 func (m *Module) now() time.Duration { return time.Since(m.openedAt) }
 
+// receivePlan is the plan and the measurement of a large receive.
+type receivePlan struct {
+	// fragment came with the RTS and is not copied yet. It is memory of the BTL, or of the
+	// unexpected message. copyBase is the offset behind it, where the transfer begins.
+	fragment []byte
+	copyBase int64
+	protocol selector.Protocol
+	// possible is empty until planReceive.
+	possible  selector.Set
+	selection *selection
+	// crossedSend is the handle of the send that the message crosses.
+	crossedSend uint64
+	// isInFlight is set while the message counts in largeReceives.inFlight.
+	isInFlight bool
+	// nextProtocol is the protocol planned for the next message of the kind.
+	nextProtocol selector.Protocol
+	// isTimeInvalid is set if the message must not be measured.
+	isTimeInvalid bool
+	// followsAnother is set if the measured time begins with the end of the message before.
+	// Otherwise it begins at busySince.
+	followsAnother bool
+	busySince      time.Duration
+	// fragmentTime is the time that the copy of the fragment has consumed.
+	fragmentTime time.Duration
+}
+
 // schedule queues a matched message if several protocols are possible, and starts it when
 // earlier ones allow. Otherwise it reports false. Lock held.
 func (r *request) schedule(in *matchedRTS) bool {
 	x := r.rndv
 	p := r.p.proc
-	if p.inTransport == nil || p.inTransport.copier == nil || !in.isDescribed || r.bytesWanted-int64(len(in.fragment)) < minFragment || p.requirePath() != nil {
+	if p.inTransport == nil || p.inTransport.copier == nil || !in.isDescribed || x.bytesWanted-int64(len(in.fragment)) < minFragment || p.requirePath() != nil {
 		return false
 	}
-	r.state, x.remote, r.peerHandle, x.isTimeInvalid = stateMatched, in.remote, in.handle, false
-	x.fragment, r.bytesMoved, x.possible = in.fragment, int64(len(in.fragment)), 0
-	x.copyBase, x.pattern = r.bytesMoved, in.pattern
+	r.state, x.remote = stateMatched, in.remote
+	x.fragment, x.bytesMoved = in.fragment, int64(len(in.fragment))
+	x.copyBase, x.pattern = x.bytesMoved, in.pattern
 	x.followsAnother = p.incoming.inFlight > 0 || p.incoming.scheduled.head != nil
 	r.setPattern(in.isUnexpected)
 	r.setStart(in)
-	generation := r.generation
 	p.incoming.scheduled.push(r)
 	p.startScheduled()
-	if r.generation == generation && r.state != stateComplete {
-		r.storeFragment()
-	}
+	// A message that has started has none left, and neither has another one that uses r since.
+	r.storeFragment()
 	return true
 }
 
@@ -125,10 +149,12 @@ func (r *request) setStart(in *matchedRTS) {
 	}
 }
 
-// storeFragment copies the fragment of the RTS to the receive buffer.
+// storeFragment copies the fragment of the RTS to the receive buffer, unless that is done.
 func (r *request) storeFragment() {
-	r.store(r.rndv.fragment, 0)
-	r.rndv.fragment = nil
+	if x := r.rndv; x != nil && len(x.fragment) > 0 {
+		r.store(x.fragment, 0)
+		x.fragment = nil
+	}
 }
 
 // startScheduled starts as many scheduled messages as may be in flight together. Lock held.
@@ -144,12 +170,8 @@ func (p *proc) startScheduled() {
 		if x.possible == 0 {
 			if err := p.planReceive(r); err != nil {
 				in.scheduled.pop()
-				generation := r.generation
-				p.sendControl(newCTS(r.peerHandle, 0, 0))
-				// If the CTS could not be sent, the request may have failed, and may be in use again.
-				if r.generation == generation && r.state == stateMatched {
-					r.failUnlessPeerFailed(err)
-				}
+				p.sendControl(newCTS(x.peerHandle, 0, 0))
+				r.failUnlessPeerFailed(err)
 				continue
 			}
 		}
@@ -161,7 +183,7 @@ func (p *proc) startScheduled() {
 		}
 		in.scheduled.pop()
 		in.inFlight++
-		in.bytesInFlight += r.bytesWanted
+		in.bytesInFlight += x.bytesWanted
 		in.protocol = x.protocol
 		if x.pattern != single && x.pattern != crossing {
 			in.windowPattern = x.pattern
@@ -187,76 +209,41 @@ func (in *largeReceives) hasRoom(r *request) bool {
 	}
 }
 
-// startProtocol starts a scheduled message. Lock held.
-func (r *request) startProtocol() {
+// beginCopy stores the fragment of a scheduled message before a copy between the processes.
+func (r *request) beginCopy() {
 	x := r.rndv
-	proc := r.p.proc
-	if !selector.AnyPipeline.Has(x.protocol) {
-		r.noteStart()
-		if x.followsAnother && len(x.fragment) > 0 {
-			x.fragmentTime = -r.m.now()
-		}
+	if !x.isInFlight {
+		return
+	}
+	r.noteStart()
+	if !x.followsAnother || len(x.fragment) == 0 {
 		r.storeFragment()
-		if x.fragmentTime < 0 {
-			x.fragmentTime += r.m.now()
-		}
-	}
-	switch x.protocol {
-	case selector.Get:
-		r.state, x.reader = stateTransferring, proc.inTransport.reader
-		r.m.copying = append(r.m.copying, r)
-		r.m.stepCopies()
-		return
-	case selector.Put, selector.Split:
-		s := proc.inTransport.copier.Share(proc.Incarnation, r.buf.Bytes[r.bytesMoved:r.bytesWanted])
-		if s == nil {
-			break
-		}
-		r.state, x.reader, x.share, x.copyBase, x.chunkLeft = stateTransferring, proc.inTransport.reader, s, r.bytesMoved, 0
-		proc.sendControl(newShare(share{r.peerHandle, r.bytesMoved, r.bytesWanted, s.Remote()}))
-		if r.state == stateTransferring {
-			r.m.copying = append(r.m.copying, r)
-			r.m.stepCopies()
-		}
 		return
 	}
-	if !selector.AnyPipeline.Has(x.protocol) {
-		x.protocol = selector.Pipeline
-	}
-	if r.sendCTS() {
-		r.noteStart()
-	}
+	began := r.m.now()
+	r.storeFragment()
+	x.fragmentTime = r.m.now() - began
 }
 
-// noteStart sets the start of the measured time, unless the message follows another one.
+// noteStart sets the start of the measured time of a scheduled message, unless it follows
+// another one.
 func (r *request) noteStart() {
 	x := r.rndv
-	if !x.followsAnother && x.busySince <= 0 {
+	if x.isInFlight && !x.followsAnother && x.busySince <= 0 {
 		x.busySince += r.m.now()
 	}
 }
 
-// sendCTS accepts the message by the pipeline. It reports false if the process has failed.
-func (r *request) sendCTS() bool {
-	proc, generation := r.p.proc, r.generation
-	r.state = stateCopying
-	cts := newCTS(r.peerHandle, r.handle(), r.bytesWanted)
-	r.addAdvice(&cts)
-	proc.sendControl(cts)
-	// If the process has failed since the RTS, the request may have ended already.
-	if proc.Err != nil {
-		if r.generation == generation && r.state == stateCopying {
-			r.fail(r.c.MemberError(proc.Err, r.p.rank))
-		}
-		return false
-	}
-	return true
-}
-
-// endTransfer removes a message from those in flight, and measures it if it was successful. Lock held.
+// endTransfer ends the rendezvous of a request. It removes a message from those in flight, and
+// measures it if it was successful. Lock held.
 func (r *request) endTransfer() {
 	x := r.rndv
-	if x == nil || !x.isInFlight {
+	if x == nil {
+		return
+	}
+	r.setTransfer(nil)
+	x.fragment = nil
+	if !x.isInFlight {
 		return
 	}
 	x.isInFlight = false
@@ -266,9 +253,9 @@ func (r *request) endTransfer() {
 		return
 	}
 	in.inFlight--
-	in.bytesInFlight -= r.bytesWanted
+	in.bytesInFlight -= x.bytesWanted
 	now := r.m.now()
-	from, bytes, clean := x.busySince, r.bytesWanted, true
+	from, bytes, clean := x.busySince, x.bytesWanted, true
 	if x.followsAnother {
 		from, clean = in.lastEnd, in.lastProtocol == x.protocol
 		if !selector.AnyPipeline.Has(x.protocol) {
@@ -304,14 +291,4 @@ func (in *largeReceives) isFirstLap(bytes int64, ring int) bool {
 	}
 	in.fullRingBytes += bytes
 	return true
-}
-
-// completeReceive completes a receive and starts the next scheduled one. Lock held.
-func (r *request) completeReceive() {
-	p := r.p.proc
-	r.endTransfer()
-	r.finish()
-	if p.incoming.scheduled.head != nil {
-		p.startScheduled()
-	}
 }

@@ -103,10 +103,10 @@ func (s *selection) plan(m *Module, possible selector.Set) {
 func (p *proc) planReceive(r *request) error {
 	x := r.rndv
 	t := p.inTransport
-	forced := t.copier.Forced(x.remote, r.bytesWanted)
+	forced := t.copier.Forced(x.remote, x.bytesWanted)
 	var possible selector.Set
 	if r.buf.Layout() == nil {
-		if err := t.reader.CanRead(p.Incarnation, x.remote, r.bytesWanted); err == nil {
+		if err := t.reader.CanRead(p.Incarnation, x.remote, x.bytesWanted); err == nil {
 			possible |= selector.Of(selector.Get)
 		} else if forced != nil {
 			return fmt.Errorf("%w; %w", err, forced)
@@ -121,7 +121,7 @@ func (p *proc) planReceive(r *request) error {
 	if possible == 0 || forced == nil {
 		possible |= pipelines
 	}
-	k, canGet := messageKind{t.copier.KindOf(x.remote), x.pattern, classOf(r.bytesWanted)}, possible.Has(selector.Get)
+	k, canGet := messageKind{t.copier.KindOf(x.remote), x.pattern, classOf(x.bytesWanted)}, possible.Has(selector.Get)
 	allowed := p.m.allowedProtocols
 	if x.pattern >= sentPatterns && allowed == selector.All && p.m.protocolParam != randomProtocols {
 		// Both processes copy at the same time, so neither gains by the other's help. Yet each
@@ -183,4 +183,19 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 		s.Inherit(&like[k.class+1].Selector)
 	}
 	return s
+}
+
+// startProtocol starts a matched message by its protocol. Lock held.
+func (r *request) startProtocol() {
+	x := r.rndv
+	switch x.protocol {
+	case selector.Get:
+		r.startTransfer(&x.get)
+	case selector.Put:
+		r.startTransfer(putReceive{&x.shared})
+	case selector.Split:
+		r.startTransfer(splitReceive{&x.shared})
+	default:
+		r.startTransfer(pipelineReceive{})
+	}
 }

@@ -154,57 +154,6 @@ func (r *request) sendMatch(flags byte, size int) bool {
 	return true
 }
 
-// sendRTS sends an RTS with a header of size bytes, and a fragment if the receiver wants one.
-func (r *request) sendRTS(flags byte, size int) bool {
-	r.beginRendezvous()
-	p := r.p
-	n := size + rtsSize
-	isWindow := r.next != nil || p.proc.isSendingLarge()
-	// The RTS of the first message of a window cannot know the others. If it counted as
-	// single, it might use another protocol than those behind it and delay them, and its time,
-	// with the packing at the receiver before, would spoil the estimates of single messages.
-	// So a message behind a window counts as the first one of the next window.
-	r.rndv.pattern = single
-	if isWindow || p.proc.isLastRTSWindowed {
-		r.rndv.pattern = windowed
-		flags |= flagWindow
-	}
-	remote, wantsFragment := r.exposeBuffer()
-	if r.rndv.isDescribed {
-		flags |= flagRemote
-		n += remoteSize
-		if r.rndv.canPut {
-			flags |= flagPut
-		}
-	}
-	var fragment int64
-	if wantsFragment {
-		fragment = r.fragmentLength(p.proc.frameLimit - n)
-		n += int(fragment)
-	}
-	b := p.proc.reserve(n, r.rndv.packMode)
-	if b == nil {
-		return false
-	}
-	r.putHeader(b, frameRTS, flags)
-	packTime := r.packFragment(b[n-int(fragment) : n])
-	putRTS(b[size:], r.buf.Len(), r.handle(), fragment, packTime)
-	if r.rndv.isDescribed {
-		copy(b[size+rtsSize:], remote[:])
-	}
-	r.commitFirst(n)
-	r.state, r.bytesMoved = stateOffered, fragment
-	p.proc.lastRTS = r.handle()
-	p.proc.noteRTS(r.rndv.pattern, isWindow)
-	if fragment > 0 {
-		p.proc.credit -= fragment + messageCost
-	}
-	if r.m.failures != 0 { // the peer may not be a member
-		p.inquire()
-	}
-	return true
-}
-
 // putHeader writes the header of the first frame.
 func (r *request) putHeader(b []byte, typ, flags byte) {
 	p, c := r.p, r.c
@@ -221,37 +170,6 @@ func (r *request) commitFirst(n int) {
 	r.p.proc.sendQueue.pop()
 	r.p.proc.endpoint.Commit(n)
 	r.p.sendSeq++
-}
-
-// isSendingLarge reports whether the message of the last RTS to the process is in flight.
-func (p *proc) isSendingLarge() bool { return p.isSending(p.lastRTS) }
-
-// isSending reports whether the send with that handle is in flight.
-func (p *proc) isSending(handle uint64) bool {
-	r := p.m.lookup(handle)
-	return r != nil && r.isSend && r.state != stateComplete && r.p.proc == p
-}
-
-// noteRTS updates the state of windows to the process after an RTS. isWindow is set if other
-// large messages are in flight.
-func (p *proc) noteRTS(pattern pattern, isWindow bool) {
-	p.isLastRTSWindowed = isWindow
-	if pattern == single {
-		p.windowStart = 0
-	} else if !isWindow || p.windowStart == 0 {
-		p.windowStart = p.m.now()
-	}
-}
-
-// fragmentLength returns how much of a message travels with its RTS, at most room bytes. The
-// receiver copies the fragment while its answer travels. It is 0 without credit, and for a
-// synchronous send, which waits for the answer.
-func (r *request) fragmentLength(room int) int64 {
-	part := min(r.m.pipelineFragment(r.buf.Len()), r.buf.Len(), int64(room))
-	if r.mode == pml.Synchronous || part+messageCost > r.p.proc.credit || part < 0 {
-		return 0
-	}
-	return part
 }
 
 // minGetFrom is the smallest size of messages in memory from AllocMem that use a rendezvous
@@ -300,18 +218,14 @@ func (r *request) handleCTS(peerHandle uint64, limit int64) {
 		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
 		return
 	}
+	x := r.rndv
 	// The receiver needs no more.
-	if limit <= r.bytesMoved {
+	if limit <= x.bytesMoved {
 		r.completeRendezvous()
 		return
 	}
-	r.state, r.peerHandle, r.bytesWanted = stateCopying, peerHandle, limit
-	proc := r.p.proc
-	proc.pipelineQueue.push(r)
-	proc.sendPending()
-	if !proc.isIdle() {
-		proc.markBusy()
-	}
+	x.peerHandle, x.bytesWanted = peerHandle, limit
+	r.startTransfer(&x.pipelineSend)
 }
 
 // handleDropped handles a CTS that reports a dropped message. A send that is not synchronous

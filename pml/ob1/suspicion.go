@@ -30,6 +30,7 @@ func (d *suspicion) isActive() bool { return len(d.procs)+len(d.receives) > 0 }
 // sender has failed, that is the better reason. The path stays open.
 type undeliverable struct {
 	*request
+	// generation shows whether the request has ended in an earlier Poll, and is in use again.
 	generation uint32
 	err        error
 	steps      int
