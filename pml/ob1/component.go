@@ -67,25 +67,28 @@ func (component) Requires(any) []framework.Requirement {
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
+	set := env.Params.(*params)
 	m := &Module{
-		env:              env,
-		engine:           env.Engine,
-		comms:            base.NewComms[comm](cid.NewTable(cid.IndexBits)),
-		quarantined:      map[cid.EndpointID]*comm{},
-		unexpectedLimit:  int64(env.Params.(*params).UnexpectedLimit),
-		fragmentSize:     int64(env.Params.(*params).FragmentSize),
-		early:            earlyArrivals{},
-		openedAt:         time.Now(),
-		protocolParam:    env.Params.(*params).Protocol,
-		allowedProtocols: parseProtocols(env.Params.(*params).Protocol),
-		randomState:      env.Self.Nonce,
+		env:         env,
+		engine:      env.Engine,
+		comms:       base.NewComms[comm](cid.NewTable(cid.IndexBits)),
+		quarantined: map[cid.EndpointID]*comm{},
+		early:       earlyArrivals{},
+		openedAt:    time.Now(),
+		randomState: env.Self.Nonce,
+		settings: settings{
+			unexpectedLimit:  int64(set.UnexpectedLimit),
+			fragmentSize:     int64(set.FragmentSize),
+			protocolParam:    set.Protocol,
+			allowedProtocols: parseProtocols(set.Protocol),
+		},
 	}
 	m.procs = base.NewProcs(name, &m.env, func(p base.Proc) *proc {
 		made := &proc{Proc: p, m: m}
 		// Peers read such buffers in most cases, so the first message carries no fragment.
-		for pattern := range made.packAdvice[btl.Allocated] {
-			for class := range made.packAdvice[btl.Allocated][pattern] {
-				made.packAdvice[btl.Allocated][pattern][class].mode = packNone
+		for pattern := range made.outgoing.packAdvice[btl.Allocated] {
+			for class := range made.outgoing.packAdvice[btl.Allocated][pattern] {
+				made.outgoing.packAdvice[btl.Allocated][pattern][class].mode = packNone
 			}
 		}
 		return made

@@ -30,7 +30,7 @@ func StateOf(m *Module, peer framework.Incarnation) (sends, receives bool) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	p := m.procs.Find(peer)
-	return p.packTimes != nil, p.incoming.selections != nil
+	return p.outgoing.packTimes != nil, p.incoming.selections != nil
 }
 
 // FirstProtocol returns the first selection for large messages of a new process.

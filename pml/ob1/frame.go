@@ -88,7 +88,7 @@ func (p *proc) handleFrame(f []byte) error {
 			return err
 		}
 		if in.isRTS {
-			p.canPut = in.flags&flagPut != 0
+			p.incoming.canPut = in.flags&flagPut != 0
 		}
 		return p.handleMessage(&in, f)
 	case frameData:
@@ -102,7 +102,7 @@ func (p *proc) handleFrame(f []byte) error {
 	case frameClosed:
 		return p.handleClosed(f)
 	case frameCredit:
-		return p.handleCredit(parseCredit(f))
+		return p.addCredit(parseCredit(f))
 	case frameWithdraw:
 		p.withdrawRTS(parseWithdraw(f))
 		return nil
@@ -159,15 +159,6 @@ func (p *proc) handleCID(f []byte) error {
 
 func conflictError(id cid.Extended) error {
 	return fmt.Errorf("two indices of one member for communicator %v", id)
-}
-
-// handleCredit adds returned credit.
-func (p *proc) handleCredit(bytes int64) error {
-	if bytes < 0 || bytes > p.creditGranted-p.credit {
-		return fmt.Errorf("return of %d bytes of credit, of which %d were consumed", bytes, p.creditGranted-p.credit)
-	}
-	p.credit += bytes
-	return nil
 }
 
 // handleWithdrawn completes a withdrawn send.

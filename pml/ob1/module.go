@@ -36,33 +36,34 @@ type Module struct {
 	// checks whether its message can still arrive.
 	failures int
 
-	// requests are all requests by slot, including free ones.
-	requests     []*request
-	free         *request
-	freeMessages *unexpectedMessage
+	requestPool
 	// fastReceives counts receives that polled a single path (receivesPerProgress).
 	fastReceives uint
-	pool         bufferPool
-	// fragmentSize and unexpectedLimit are the parameters, in bytes.
-	fragmentSize    int64
-	unexpectedLimit int64
+	settings
 	// gatherHeader is scratch memory for the header of a gathered frame.
 	gatherHeader [dataSize]byte
-	// pendingSends counts sends that are not complete.
-	pendingSends int
+	copies       copyList
+	openedAt     time.Time
+	randomState  uint64
+	busyQueue
+	suspects suspicion
+}
 
-	copies copyList
-
-	openedAt time.Time
+// settings are the parameters of a module.
+type settings struct {
+	// fragmentSize and unexpectedLimit are in bytes.
+	fragmentSize    int64
+	unexpectedLimit int64
 	// protocolParam is the parameter way, and allowedProtocols the protocols that it allows.
 	protocolParam    string
 	allowedProtocols selector.Set
-	randomState      uint64
+}
 
-	// busyProcs are the processes with queued frames. Poll swaps it with spareBusyProcs.
-	busyProcs      []*proc
+// busyQueue has the processes with queued frames.
+type busyQueue struct {
+	busyProcs []*proc
+	// spareBusyProcs is the memory of the list before the last Poll.
 	spareBusyProcs []*proc
-	suspects       suspicion
 }
 
 // Capabilities implements pml.Module.

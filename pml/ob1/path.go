@@ -35,6 +35,40 @@ type transport struct {
 	looker      btl.Looker
 }
 
+// eagerPath is the part of the path to a process that every small message reads.
+type eagerPath struct {
+	// canSendEager is set if a path is open and no message is queued.
+	canSendEager bool
+	shortSender  btl.ShortSender
+	// eagerLimit is the size of the largest eager frame in bytes.
+	eagerLimit int
+	// getFrom is the smallest size of messages in memory from AllocMem that are not sent eagerly.
+	getFrom int
+}
+
+// outPath is the path to a process.
+type outPath struct {
+	// endpoint is nil without an open path.
+	endpoint btl.Endpoint
+	// gatherer and fullRing are optional abilities of endpoint, or nil.
+	gatherer btl.Gatherer
+	fullRing btl.WideReserver
+	// outTransport is the transport of endpoint, also after that is closed.
+	outTransport *transport
+	// frameLimit is the size of the largest frame in bytes.
+	frameLimit int
+	refusals   []refusal
+	// hasNoRoute is set if messages needed a path, and none could be opened.
+	hasNoRoute bool
+	// lastDescription describes the path as it was closed, if pml.Env.LateRoutes is set.
+	lastDescription *btl.Description
+}
+
+// updateCanSendEager recomputes canSendEager.
+func (p *proc) updateCanSendEager() {
+	p.canSendEager = p.Err == nil && p.endpoint != nil && p.sendQueue.head == nil
+}
+
 // openTransports opens the BTLs and sorts them by preference.
 func (m *Module) openTransports() error {
 	var all []*transport

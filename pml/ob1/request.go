@@ -72,6 +72,17 @@ type request struct {
 	rndv *rendezvous
 }
 
+// requestPool has the memory of requests and unexpected messages.
+type requestPool struct {
+	// requests are all requests by slot, including free ones.
+	requests     []*request
+	free         *request
+	freeMessages *unexpectedMessage
+	pool         bufferPool
+	// pendingSends counts sends that are not complete.
+	pendingSends int
+}
+
 // source returns the rank of the peer, or AnySource before a match.
 func (r *request) source() int {
 	if r.p == nil {

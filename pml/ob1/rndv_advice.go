@@ -61,5 +61,5 @@ const adviceUses = 64
 
 // adviceFor returns the advice for a described message. Lock held.
 func (p *proc) adviceFor(r *request) *advice {
-	return &p.packAdvice[r.rndv.memory][r.rndv.pattern][classOf(int64(len(r.buf.Bytes)))]
+	return &p.outgoing.packAdvice[r.rndv.memory][r.rndv.pattern][classOf(int64(len(r.buf.Bytes)))]
 }

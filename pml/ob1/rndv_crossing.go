@@ -23,7 +23,7 @@ func (p *proc) advisedProtocol(k messageKind) (protocol selector.Protocol, ok bo
 	if k.pattern == duplex {
 		sent = windowed
 	}
-	a := &p.packAdvice[k.memory][sent][k.class]
+	a := &p.outgoing.packAdvice[k.memory][sent][k.class]
 	if a.usesLeft == 0 {
 		return 0, false
 	}

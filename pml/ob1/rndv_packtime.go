@@ -58,17 +58,17 @@ func (r *request) packFragment(dst []byte) time.Duration {
 		return 0
 	}
 	p := r.p.proc
-	p.singlesPacked++
-	if p.packTimes == nil {
-		p.packTimes = new([packModes][classes]packTime)
+	p.outgoing.singlesPacked++
+	if p.outgoing.packTimes == nil {
+		p.outgoing.packTimes = new([packModes][classes]packTime)
 	}
-	k := &p.packTimes[r.rndv.packMode][classOf(r.buf.Len())]
-	if !k.shouldTime(p.singlesPacked) {
+	k := &p.outgoing.packTimes[r.rndv.packMode][classOf(r.buf.Len())]
+	if !k.shouldTime(p.outgoing.singlesPacked) {
 		r.pack(dst, 0, r.rndv.packMode)
 		return k.usual
 	}
 	began := r.m.now()
 	r.pack(dst, 0, r.rndv.packMode)
-	k.add(p.singlesPacked, r.m.now()-began)
+	k.add(p.outgoing.singlesPacked, r.m.now()-began)
 	return k.usual
 }

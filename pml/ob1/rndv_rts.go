@@ -1,6 +1,8 @@
 package ob1
 
 import (
+	"time"
+
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/pml"
 )
@@ -17,6 +19,21 @@ type sendOffer struct {
 	canPut bool
 }
 
+// largeSends are the large messages to one process.
+type largeSends struct {
+	// lastRTS is the handle of the last RTS, and isLastRTSWindowed is set if other large messages
+	// were in flight with it. windowStart is the start of its window, or 0 for a single message.
+	lastRTS           uint64
+	windowStart       time.Duration
+	isLastRTSWindowed bool
+	// packTimes is nil until the first fragment that may be timed. singlesPacked counts first
+	// fragments of single messages.
+	packTimes     *[packModes][classes]packTime
+	singlesPacked uint64
+	// packAdvice is the peer's advice for messages to it.
+	packAdvice [btl.Memories][sentPatterns][classes]advice
+}
+
 // sendRTS sends an RTS with a header of size bytes, and a fragment if the receiver wants one.
 func (r *request) sendRTS(flags byte, size int) bool {
 	r.beginRendezvous()
@@ -28,7 +45,7 @@ func (r *request) sendRTS(flags byte, size int) bool {
 	// with the packing at the receiver before, would spoil the estimates of single messages.
 	// So a message behind a window counts as the first one of the next window.
 	r.rndv.pattern = single
-	if isWindow || p.proc.isLastRTSWindowed {
+	if isWindow || p.proc.outgoing.isLastRTSWindowed {
 		r.rndv.pattern = windowed
 		flags |= flagWindow
 	}
@@ -57,7 +74,7 @@ func (r *request) sendRTS(flags byte, size int) bool {
 	}
 	r.commitFirst(n)
 	r.state, r.rndv.bytesMoved = stateOffered, fragment
-	p.proc.lastRTS = r.handle()
+	p.proc.outgoing.lastRTS = r.handle()
 	p.proc.noteRTS(r.rndv.pattern, isWindow)
 	if fragment > 0 {
 		p.proc.credit -= fragment + messageCost
@@ -92,7 +109,7 @@ func (r *request) exposeBuffer() (remote btl.Remote, part bool) {
 }
 
 // isSendingLarge reports whether the message of the last RTS to the process is in flight.
-func (p *proc) isSendingLarge() bool { return p.isSending(p.lastRTS) }
+func (p *proc) isSendingLarge() bool { return p.isSending(p.outgoing.lastRTS) }
 
 // isSending reports whether the send with that handle is in flight.
 func (p *proc) isSending(handle uint64) bool {
@@ -103,11 +120,11 @@ func (p *proc) isSending(handle uint64) bool {
 // noteRTS updates the state of windows to the process after an RTS. isWindow is set if other
 // large messages are in flight.
 func (p *proc) noteRTS(pattern pattern, isWindow bool) {
-	p.isLastRTSWindowed = isWindow
+	p.outgoing.isLastRTSWindowed = isWindow
 	if pattern == single {
-		p.windowStart = 0
-	} else if !isWindow || p.windowStart == 0 {
-		p.windowStart = p.m.now()
+		p.outgoing.windowStart = 0
+	} else if !isWindow || p.outgoing.windowStart == 0 {
+		p.outgoing.windowStart = p.m.now()
 	}
 }
 

@@ -37,6 +37,8 @@ type largeReceives struct {
 	// inStartScheduled is set while startScheduled iterates.
 	inStartScheduled bool
 	heldCrossing     crossingReceive
+	// canPut is set if the last RTS announced that the sender can write into this process's memory.
+	canPut bool
 }
 
 // maxLap bounds the part of the ring that isFirstLap excludes from measurement, in bytes.
@@ -123,7 +125,7 @@ func (r *request) setPattern(isUnexpected bool) {
 	case !isSending:
 		// The message crosses no other one, so the pattern in the RTS holds.
 	case x.pattern == single:
-		x.pattern, x.crossedSend = crossing, p.lastRTS
+		x.pattern, x.crossedSend = crossing, p.outgoing.lastRTS
 	default:
 		in.uncrossed, in.wasCrossed = 0, true
 		// The time between two messages counts, since it contains the packing of this process's
@@ -143,9 +145,9 @@ func (r *request) setStart(in *matchedRTS) {
 		return
 	}
 	x.busySince = -in.packTime
-	if p.windowStart > 0 && p.isSendingLarge() && !x.followsAnother {
+	if p.outgoing.windowStart > 0 && p.isSendingLarge() && !x.followsAnother {
 		// The message has waited here while this process packed a window in the other direction.
-		x.busySince = max(p.windowStart, p.incoming.lastEnd)
+		x.busySince = max(p.outgoing.windowStart, p.incoming.lastEnd)
 	}
 }
 

@@ -111,7 +111,7 @@ func (p *proc) planReceive(r *request) error {
 		} else if forced != nil {
 			return fmt.Errorf("%w; %w", err, forced)
 		}
-		if p.canPut {
+		if p.incoming.canPut {
 			possible |= selector.Of(selector.Put)
 			if possible.Has(selector.Get) {
 				possible |= selector.Of(selector.Split)

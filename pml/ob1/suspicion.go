@@ -17,6 +17,14 @@ import (
 // look intact. A report that the process has closed its session is such a sign as well, since
 // a program that panics closes its session on the way out.
 
+// doubt is the suspicion against one process.
+type doubt struct {
+	// suspectedFor is the error that made the process suspect, or nil, and suspicionSteps the
+	// remaining time in steps of base.DoubtStep.
+	suspectedFor   error
+	suspicionSteps int
+}
+
 // suspicion is the state of suspect processes and undeliverable messages.
 type suspicion struct {
 	procs      []*proc
