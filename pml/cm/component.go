@@ -51,7 +51,8 @@ func (component) Requires(p any) []framework.Requirement {
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	m := &Module{env: env, engine: env.Engine, handleCounts: map[cid.Extended]int{}, leftNonces: map[framework.ProcID]uint64{}, registered: map[*byte]struct{}{}}
+	m := &Module{env: env, engine: env.Engine, handleCounts: map[cid.Extended]int{}, registered: map[*byte]struct{}{}}
+	m.leftNonces = map[framework.ProcID]uint64{}
 	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} }, m.learn)
 	m.unknownPeers.early, m.earlySenders = map[uint64]*earlyArrivals{}, map[*proc]struct{}{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })

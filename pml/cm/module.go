@@ -19,25 +19,8 @@ import (
 type Module struct {
 	env    pml.Env
 	engine *progress.Engine
-
-	// name is the component name of the MTL.
-	name string
-	mtl  mtl.Module
-	// recvPoller and prefixKeeper are optional interfaces of the MTL, nil if it does not
-	// implement them.
-	recvPoller   mtl.ImmediateReceiver
-	prefixKeeper mtl.MessageSaver
-	source       progress.Source
-	caps         mtl.Caps
-	layout       idLayout
-
-	// hasMessageLimit is set if the MTL limits the length of a message. Longer
-	// messages use the rendezvous protocol of rendezvous.go.
-	hasMessageLimit bool
-	// minRecvBytes is the smallest buffer that a posted receive may have, so that
-	// every receive can hold an RTS.
-	minRecvBytes int64
-	fragmented   fragmentedMessages
+	network
+	fragmented fragmentedMessages
 
 	comms base.Comms[comm]
 	// handleCounts counts the open handles of each communicator in which this
@@ -48,48 +31,71 @@ type Module struct {
 	// earlySenders are the processes with early arrivals, and those of which some
 	// may have been dropped.
 	earlySenders map[*proc]struct{}
+	endedProcs
+	inquiries base.Inquiries
+	requestPool
+	claimedMessages
+	closedComms
+	doubts doubtState
+	// registered is the memory registered with the network, by its first byte.
+	registered map[*byte]struct{}
+	closed     bool
+}
+
+// network is the MTL of a module and its properties, which are constant once it is open.
+type network struct {
+	// name is the component name of the MTL.
+	name string
+	mtl  mtl.Module
+	// recvPoller and prefixKeeper are optional interfaces of the MTL, nil if it does not
+	// implement them.
+	recvPoller   mtl.ImmediateReceiver
+	prefixKeeper mtl.MessageSaver
+	source       progress.Source
+	caps         mtl.Caps
+	layout       idLayout
+	// hasMessageLimit is set if the MTL limits the length of a message. Longer
+	// messages use the rendezvous protocol of rendezvous.go.
+	hasMessageLimit bool
+	// minRecvBytes is the smallest buffer that a posted receive may have, so that
+	// every receive can hold an RTS.
+	minRecvBytes int64
+	// openFailure is the text of this process's framework.FailureAddress, or empty.
+	openFailure string
+}
+
+// endedProcs is the state of processes that fail or leave (leave.go).
+type endedProcs struct {
 	// failureCount is the number of processes that have failed so far.
 	failureCount uint32
-	inquiries    base.Inquiries
 	// mustCheckFailures makes receives check whether their message can still come.
 	// It is set with the first failure or abort, and never reset.
 	mustCheckFailures bool
-	// unexpectedCount is the number of messages in all unexpected queues.
-	unexpectedCount int
-	pendingSends    int
-	closed          bool
-
-	requests []*request
-	free     *request
-	// directRecv is the request of the next recvDirect, nil if there is none. While
-	// it has a communicator, it counts as posted.
-	directRecv      *request
-	directRecvCalls uint
-	freeMessages    *message
-	freeControls    *controlSend
-
-	blockedProbes []*blockedProbe
-	// reapedComms are closed communicators, and those with an aborted plane, to
-	// which messages may still come.
-	reapedComms []*comm
-	// quietComms is the subset of reapedComms that only unknown senders keep from
-	// being finished, oldest first.
-	quietComms  []*comm
-	reaper      reaperState
-	activePulls int
-	sweepers    []*sweeper
-	// postings numbers the posted receives.
-	postings uint64
 	// leftNonces has the nonce of the last incarnation of each process that the
 	// bootstrap has reported as left.
 	leftNonces map[framework.ProcID]uint64
 	leavers    []*leaver
-	doubts     doubtState
-	// registered is the memory registered with the network, by its first byte.
-	registered map[*byte]struct{}
+}
 
-	// openFailure is the text of this process's framework.FailureAddress, or empty.
-	openFailure string
+// claimedMessages is the state of the mechanisms that claim messages by probes (doc.go), other
+// than the reaper.
+type claimedMessages struct {
+	// unexpectedCount is the number of messages in all unexpected queues.
+	unexpectedCount int
+	blockedProbes   []*blockedProbe
+	activePulls     int
+	sweepers        []*sweeper
+}
+
+// closedComms are communicators that are closed here, or have an aborted plane, and the reaper,
+// which claims their messages (close.go).
+type closedComms struct {
+	// reapedComms are those to which messages may still come.
+	reapedComms []*comm
+	// quietComms is the subset of reapedComms that only unknown senders keep from
+	// being finished, oldest first.
+	quietComms []*comm
+	reaper     reaperState
 }
 
 // Capabilities implements pml.Module.

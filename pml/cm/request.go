@@ -73,17 +73,27 @@ type request struct {
 	// fragments is kept for the next use of the request.
 	fragments *fragments
 	tag       int
+	pendingEnd
+	// startedAt is set if the module has hooks.
+	startedAt time.Time
+
+	// next is the next request of the free list.
+	next *request
+	requestOrder
+}
+
+// pendingEnd is the end of a request that the MTL still has, or that is doubtful.
+type pendingEnd struct {
 	// cause is the error of a withdrawn, seeking or doubtful request at its end.
 	cause error
 	// isCanceled is set if the user has canceled a receive that the MTL has.
 	isCanceled bool
 	// doubtStepsLeft is the wait of a doubtful request, in steps.
 	doubtStepsLeft int
-	// startedAt is set if the module has hooks.
-	startedAt time.Time
+}
 
-	// next is the next request of the free list.
-	next *request
+// requestOrder is the order of a request among others.
+type requestOrder struct {
 	// posting is a receive's number in the order of posting.
 	posting uint64
 	// order is the number of a synchronous send in syncSends.sentByTag, 0 if it is not
@@ -92,6 +102,23 @@ type request struct {
 	// node links a held or deferred request. queue is the queue of a held one.
 	node  match.Entry[request]
 	queue *match.Order[request]
+}
+
+// requestPool has the memory of requests, messages and control messages.
+type requestPool struct {
+	// requests are all requests, including free ones.
+	requests []*request
+	free     *request
+	// directRecv is the request of the next recvDirect, nil if there is none. While
+	// it has a communicator, it counts as posted.
+	directRecv      *request
+	directRecvCalls uint
+	freeMessages    *message
+	freeControls    *controlSend
+	// pendingSends counts sends that are not complete.
+	pendingSends int
+	// postings numbers the posted receives.
+	postings uint64
 }
 
 // maxBounceKept is the largest bounce buffer that a request keeps for its next use, in bytes.

@@ -26,43 +26,51 @@ import (
 type sweeper struct {
 	c     *comm
 	plane pml.Plane
+	recallState
+	sweepState
+	// seesEnded is hasEnded of the next sweep.
+	seesEnded bool
+	// startedSweeps and finishedSweeps count sweeps.
+	startedSweeps  uint64
+	finishedSweeps uint64
+	// searchedPosting is lastPosting of the last sweep that has covered all members.
+	searchedPosting uint64
+	// probes counts the probes that wait for a sweep.
+	probes int
+	// gap is the time between two sweeps, and notBefore the start of the next.
+	gap       time.Duration
+	notBefore time.Time
+}
 
+// recallState is the withdrawal of receives from the network.
+type recallState struct {
 	// mustRecall is set if the network has receives to be withdrawn.
 	mustRecall bool
 	// withdrawing counts the receives whose withdrawal is not complete. gathered holds
 	// the receives that wait until it is 0.
 	withdrawing int
 	gathered    []*request
+}
 
+// sweepState is the sweep in progress, or the last one.
+type sweepState struct {
 	isRunning bool
-	// cursor is the next rank to pull, and remaining the number of ranks left in this sweep.
+	// cursor is the next rank to pull, and remaining the number of ranks left.
 	cursor    int
 	remaining int
-	// hasEnded is set if this sweep includes processes that have ended. seesEnded
-	// is the same for the next sweep.
-	hasEnded  bool
-	seesEnded bool
+	// hasEnded is set if the sweep includes processes that have ended.
+	hasEnded bool
 	// isPartial is set if messages of an ended process remain in the network.
 	isPartial bool
-	// startedSweeps and finishedSweeps count sweeps.
-	startedSweeps  uint64
-	finishedSweeps uint64
-	// lastPosting is Module.postings at the start of this sweep. searchedPosting is that
-	// of the last sweep that has covered all members.
-	lastPosting     uint64
-	searchedPosting uint64
-	// probes counts the probes that wait for a sweep.
-	probes int
-	// hasFound is set if this sweep has found a message.
+	// lastPosting is Module.postings at the start.
+	lastPosting uint64
+	// hasFound is set if the sweep has found a message.
 	hasFound bool
-	// pulls and failed count the members pulled in this sweep, and those for which
-	// the network returned an error. err is the last such error.
+	// pulls and failed count the members pulled, and those for which the network returned an
+	// error. err is the last such error.
 	pulls  int
 	failed int
 	err    error
-	// gap is the time between two sweeps, and notBefore the start of the next.
-	gap       time.Duration
-	notBefore time.Time
 }
 
 const (
