@@ -90,7 +90,7 @@ type claimedMessages struct {
 // closedComms are communicators that are closed here, or have an aborted plane, and the reaper,
 // which claims their messages (close.go).
 type closedComms struct {
-	// reapedComms are those to which messages may still come.
+	// reapedComms may still receive messages.
 	reapedComms []*comm
 	// quietComms is the subset of reapedComms that only unknown senders keep from
 	// being finished, oldest first.

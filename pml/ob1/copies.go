@@ -2,8 +2,8 @@ package ob1
 
 import "slices"
 
-// copyList are the requests whose transfers this process advances by copies between processes.
-// Each of them is listed once. The engine's lock guards it.
+// copyList are the requests with copies between processes that this process steps. Each of them
+// is listed once. The engine's lock guards it.
 type copyList struct {
 	// requests has nil entries for requests that have been removed during an iteration.
 	requests []*request
@@ -25,7 +25,7 @@ func (l *copyList) remove(r *request) {
 	}
 }
 
-// addCopy adds a request whose transfer is a stepper, and takes a step of all copies.
+// addCopy adds a request with a stepper as its transfer, and takes a step of all copies.
 func (m *Module) addCopy(r *request) {
 	m.copies.add(r)
 	m.stepCopies()
@@ -43,7 +43,7 @@ func (m *Module) stepCopies() (n int) {
 		r := l.requests[i]
 		more := false
 		if r != nil {
-			// The last step may complete r, whose notifier may reuse it and add it again.
+			// The last step may complete r. Its notifier may use r again and add it.
 			l.requests[i] = nil
 			var steps int
 			steps, more = r.rndv.transfer.(stepper).progress(r)

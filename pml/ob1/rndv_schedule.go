@@ -236,8 +236,8 @@ func (r *request) noteStart() {
 	}
 }
 
-// endTransfer ends the rendezvous of a request. It removes a message from those in flight, and
-// measures it if it was successful. Lock held.
+// endTransfer ends the rendezvous of a request, and removes a message from those in flight. Lock
+// held.
 func (r *request) endTransfer() {
 	x := r.rndv
 	if x == nil {
@@ -249,14 +249,19 @@ func (r *request) endTransfer() {
 		return
 	}
 	x.isInFlight = false
-	p := r.p.proc
-	in := &p.incoming
-	if in.inFlight == 0 { // Fail has cleared it
-		return
+	// Fail clears the count.
+	if in := &r.p.proc.incoming; in.inFlight > 0 {
+		in.inFlight--
+		in.bytesInFlight -= x.bytesWanted
+		r.measure()
 	}
-	in.inFlight--
-	in.bytesInFlight -= x.bytesWanted
-	now := r.m.now()
+}
+
+// measure passes the elapsed time of a message that has left those in flight to its selector, if
+// it was successful.
+func (r *request) measure() {
+	x, p, now := r.rndv, r.p.proc, r.m.now()
+	in := &p.incoming
 	from, bytes, clean := x.busySince, x.bytesWanted, true
 	if x.followsAnother {
 		from, clean = in.lastEnd, in.lastProtocol == x.protocol
