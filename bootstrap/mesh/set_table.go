@@ -194,7 +194,7 @@ func (p *endpoint) recordRefused(o sets.Order) {
 }
 
 func refusedEvent(rank int, reason string) wire.EventBody {
-	return wire.EventBody{Kind: uint8(bootstrap.ProcFailed), Rank: uint32(rank), Reason: wire.TruncateReason(reason)}
+	return wire.EventBody{Kind: uint8(bootstrap.PeerFailed), Rank: uint32(rank), Reason: wire.TruncateReason(reason)}
 }
 
 // logRemaining logs the processes that have left by a change, and still have a session.

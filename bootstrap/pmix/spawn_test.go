@@ -202,7 +202,7 @@ func addedDeaths(ctx context.Context) error {
 func TestWatch_AddedProcessDies_EventHasRankOfJob(t *testing.T) {
 	installed(t)
 	out, _ := pmixtest.RunAny(t, pmixtest.Server(t, "-n", "1"), "adds", envAdded+"=addedDeaths")
-	if want := fmt.Sprintf("event %d of rank 5, in the namespace true", bootstrap.ProcFailed); !strings.Contains(out, want) {
+	if want := fmt.Sprintf("event %d of rank 5, in the namespace true", bootstrap.PeerFailed); !strings.Contains(out, want) {
 		t.Errorf("want %s in\n%s", want, out)
 	}
 }
