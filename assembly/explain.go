@@ -54,8 +54,8 @@ type Pair struct {
 	Notes []string `json:"notes,omitempty"`
 	// Unused has the addresses of both ends without a connection.
 	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
-	// Learnt has the results of the selector of From for large messages from To.
-	Learnt []pml.TransferEstimates `json:"learnt,omitempty"`
+	// Estimates has the results of the selector of From for large messages from To.
+	Estimates []pml.TransferEstimates `json:"learnt,omitempty"`
 }
 
 // ComponentVerdict is the verdict on a component.
@@ -235,7 +235,7 @@ func (a *Assembly) route(incarnation framework.Incarnation) (Pair, pml.Route) {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
-		p.Rejected, p.Notes, p.Unused, p.Learnt = r.Rejected, r.Notes, r.Unused, r.Learnt
+		p.Rejected, p.Notes, p.Unused, p.Estimates = r.Rejected, r.Notes, r.Unused, r.Estimates
 		if r.Transport != "" {
 			break
 		}
@@ -263,7 +263,7 @@ func (x *Explanation) String() string {
 		for _, n := range p.Notes {
 			fmt.Fprintf(&b, "    %s\n", n)
 		}
-		for _, l := range p.Learnt {
+		for _, l := range p.Estimates {
 			fmt.Fprintf(&b, "    messages from there, %v\n", l)
 		}
 		for _, u := range p.Unused {

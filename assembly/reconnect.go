@@ -59,7 +59,7 @@ func (a *Assembly) disconnectedMembers(group []framework.Proc) (all []wireup.End
 		if !ok {
 			continue
 		}
-		for _, incarnation := range r.Over() {
+		for _, incarnation := range r.EndedPeers() {
 			rank := slices.Index(group, a.env.Worlds.Proc(incarnation.ID))
 			a.mu.Lock()
 			known, ok := a.peers.get(incarnation)

@@ -122,10 +122,10 @@ type Reconnector interface {
 	Reconnect(peer framework.Incarnation)
 }
 
-// Looker is an optional ability of a Module with a Poll that may skip costly sources.
-type Looker interface {
-	// Look is a complete Poll. A result of 0 means that no event is pending.
-	Look() int
+// FullPoller is an optional ability of a Module with a Poll that may skip costly sources.
+type FullPoller interface {
+	// PollAll is a complete Poll. A result of 0 means that no event is pending.
+	PollAll() int
 }
 
 // Describer is an optional ability of a Module that describes its paths for users.
@@ -176,7 +176,7 @@ type Peeker interface {
 	// system call, polls proportionally less. The frame belongs to the module and is valid
 	// until the next Drop or Poll. A Poll without Drop delivers it. Peek returns nil while
 	// an event that needs Poll precedes the frame.
-	Peek(looks int) []byte
+	Peek(polls int) []byte
 
 	// Drop consumes the frame of the last Peek.
 	Drop()

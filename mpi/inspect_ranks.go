@@ -118,8 +118,8 @@ func (c *Comm) inspectThreadRank() (Inspection, error) {
 	for _, i := range slices.Concat(here.Comms, below.Comms) {
 		if i.ID == x.ID && i.Endpoint == x.Endpoint {
 			x.Posted, x.Unexpected, x.Sends = append(x.Posted, i.Posted...), append(x.Unexpected, i.Unexpected...), append(x.Sends, i.Sends...)
-			if i.Learnt != nil {
-				x.Learnt = i.Learnt
+			if i.Estimates != nil {
+				x.Estimates = i.Estimates
 			}
 		}
 	}

@@ -15,15 +15,15 @@ type TransferEstimates struct {
 	// Window is set if several messages were in progress at a time.
 	Window bool `json:"window"`
 	// BothWays is set if messages were in progress in the opposite direction.
-	BothWays bool               `json:"both_ways"`
-	Ways     []ProtocolEstimate `json:"ways"`
-	// Tries counts the probes of other protocols than the best, after the warm-up.
-	Tries uint64 `json:"tries"`
+	BothWays  bool               `json:"both_ways"`
+	Protocols []ProtocolEstimate `json:"ways"`
+	// Probes counts the probes of other protocols than the best, after the warm-up.
+	Probes uint64 `json:"tries"`
 }
 
 // ProtocolEstimate is the estimate of one rendezvous protocol.
 type ProtocolEstimate struct {
-	Way string `json:"way"`
+	Protocol string `json:"way"`
 	// Messages counts the measured messages.
 	Messages uint64  `json:"messages"`
 	GBs      float64 `json:"gb_per_s"`
@@ -33,15 +33,15 @@ type ProtocolEstimate struct {
 
 // String returns the estimates in one line.
 func (l TransferEstimates) String() string {
-	var ways []string
-	for _, w := range l.Ways {
+	var protocols []string
+	for _, e := range l.Protocols {
 		used := ""
-		if w.Used {
+		if e.Used {
 			used = ", used"
 		}
-		ways = append(ways, fmt.Sprintf("%s %.1f GB/s (%d measured%s)", w.Way, w.GBs, w.Messages, used))
+		protocols = append(protocols, fmt.Sprintf("%s %.1f GB/s (%d measured%s)", e.Protocol, e.GBs, e.Messages, used))
 	}
-	return fmt.Sprintf("%s: %s; tries: %d", l.Kind(), strings.Join(ways, ", "), l.Tries)
+	return fmt.Sprintf("%s: %s; probes: %d", l.Kind(), strings.Join(protocols, ", "), l.Probes)
 }
 
 // Kind describes the messages of the estimates.

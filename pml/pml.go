@@ -377,8 +377,8 @@ type Route struct {
 	Notes []string
 	// Unused has addresses that the transport could use and does not, with reasons.
 	Unused []framework.Rejection
-	// Learnt has the estimates for large messages from the process.
-	Learnt []TransferEstimates
+	// Estimates has the estimates for large messages from the process.
+	Estimates []TransferEstimates
 }
 
 // PeerStats has the statistics of one process since its card was taken.
@@ -416,8 +416,8 @@ type CommInspection struct {
 	Posted     []Pending
 	Unexpected []Pending
 	Sends      []Pending
-	// Learnt has the estimates for large messages, by the rank of their sender.
-	Learnt map[int][]TransferEstimates
+	// Estimates has the estimates for large messages, by the rank of their sender.
+	Estimates map[int][]TransferEstimates
 }
 
 // Pending is an entry of an inspected queue.

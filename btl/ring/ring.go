@@ -95,7 +95,7 @@ func (c *Consumer) Ready() bool { return (*ring.Consumer)(c).Ready() }
 func (c *Consumer) Next() ([]byte, error) { return (*ring.Consumer)(c).Next() }
 
 // Peek is Next with up to that many polls and a pause in between. It leaves errors to Next.
-func (c *Consumer) Peek(looks int) []byte { return (*ring.Consumer)(c).Peek(looks) }
+func (c *Consumer) Peek(polls int) []byte { return (*ring.Consumer)(c).Peek(polls) }
 
 // Release ends the use of the frame of the last Next or Peek. It reports whether the producer sleeps
 // for cells and must be woken.

@@ -111,7 +111,7 @@ func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 }
 
 // Peek implements btl.Peeker.
-func (m *module) Peek(looks int) []byte {
+func (m *module) Peek(polls int) []byte {
 	if m.consumer == nil {
 		return nil
 	}

@@ -54,11 +54,11 @@ func (p *singleFrame) Poll() int {
 }
 
 // Peek implements btl.Peeker.
-func (p *singleFrame) Peek(looks int) []byte {
+func (p *singleFrame) Peek(polls int) []byte {
 	if p.consumer == nil {
 		return nil
 	}
-	return p.consumer.Peek(looks)
+	return p.consumer.Peek(polls)
 }
 
 // Drop implements btl.Peeker.

@@ -116,9 +116,9 @@ func (m *placed) Poll() (n int) {
 	return n
 }
 
-// Look implements btl.Looker.
-func (m *placed) Look() (n int) {
-	m.on(func() { n = m.module.Look() })
+// PollAll implements btl.FullPoller.
+func (m *placed) PollAll() (n int) {
+	m.on(func() { n = m.module.PollAll() })
 	return n
 }
 

@@ -308,7 +308,7 @@ func TestAttack_PathsOpenedWithoutAcks_MemoryIsBounded(t *testing.T) {
 		if p.sendControl(kindRefuse, make([]byte, 100)); k > 1000 {
 			t.Fatalf("%d answers take %d bytes", k, p.path.bytesUsed)
 		}
-		a.Look()
+		a.PollAll()
 	}
 	if len(a.lost) != 1 || !errors.Is(a.lost[0], framework.ErrTransport) {
 		t.Error(a.lost)
@@ -319,7 +319,7 @@ func TestAttack_PathsOpenedWithoutAcks_MemoryIsBounded(t *testing.T) {
 func TestInbound_AcceptorWasComputing_AcceptsTheCaller(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b := j.procs[0], j.procs[1]
-	b.Look()
+	b.PollAll()
 	e := a.connect(b)
 	j.until("the call", func() bool {
 		d := a.peers.byIncarnation[b.incarnation].dialers[0]

@@ -118,7 +118,7 @@ func TestPeek_NotDropped_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, e := j.met()
 	source := b.PeerSource(a.incarnation).(btl.Peeker)
-	for b.Look() > 0 || len(b.readyLinks) > 0 {
+	for b.PollAll() > 0 || len(b.readyLinks) > 0 {
 	}
 	j.send(e, []byte("peeked"))
 	l := b.peers.byIncarnation[a.incarnation].links[0]
@@ -131,7 +131,7 @@ func TestPeek_NotDropped_NextPollDelivers(t *testing.T) {
 	if b.Arm() {
 		t.Error("it would sleep, and has a frame")
 	}
-	if b.Look(); len(b.got) != 2 {
+	if b.PollAll(); len(b.got) != 2 {
 		t.Errorf("%d frames are handed up", len(b.got))
 	}
 }

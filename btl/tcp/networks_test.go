@@ -222,8 +222,8 @@ func TestReconnect_RarePolls_FailsEventually(t *testing.T) {
 	p.addrs = nil // No attempt is possible.
 	for range 2 * maxResumes {
 		a.timers.startedAt = a.timers.startedAt.Add(-time.Minute)
-		a.Look()
-		a.Look()
+		a.PollAll()
+		a.PollAll()
 	}
 	if len(a.lost) != 1 {
 		t.Errorf("after %d minutes: lost %v", 2*maxResumes, a.lost)
@@ -240,7 +240,7 @@ func TestReconnect_PeerStopped_IsNotLost(t *testing.T) {
 	for range 25 { // seconds
 		a.timers.startedAt = a.timers.startedAt.Add(-time.Second)
 		for range 20 { // polls
-			a.Look()
+			a.PollAll()
 		}
 		if len(a.lost) > 0 {
 			t.Fatal(a.lost)

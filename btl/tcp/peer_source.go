@@ -38,8 +38,8 @@ func (s *peerSource) Poll() (n int) {
 	return n
 }
 
-// Peek implements btl.Peeker. It reads the sockets about as long as looks polls of memory take.
-func (s *peerSource) Peek(looks int) []byte {
+// Peek implements btl.Peeker. It reads the sockets about as long as that many polls of memory take.
+func (s *peerSource) Peek(polls int) []byte {
 	p := s.peer
 	if p.isClosed {
 		return nil
@@ -48,7 +48,7 @@ func (s *peerSource) Peek(looks int) []byte {
 	if p.isPending {
 		p.writeLinks()
 	}
-	for range max(1, looks/(pollsPerRead*max(1, len(p.path.queues)))) {
+	for range max(1, polls/(pollsPerRead*max(1, len(p.path.queues)))) {
 		if f := s.peekOnce(); f != nil {
 			return f
 		}

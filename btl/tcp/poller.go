@@ -49,8 +49,8 @@ func (m *module) Poll() int {
 	return n
 }
 
-// Look implements btl.Looker.
-func (m *module) Look() int {
+// PollAll implements btl.FullPoller.
+func (m *module) PollAll() int {
 	m.pacer.countdown = 0
 	return m.Poll()
 }

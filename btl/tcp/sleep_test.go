@@ -74,7 +74,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 		case 8:
 			e.Idle()
 		case 9:
-			e.Look()
+			e.PollAll()
 			e.peeked = false
 			if asleep, reason := e.asleep(); asleep && reason != "" {
 				t.Fatalf("rank %d sleeps, and %s", i, reason)
@@ -104,7 +104,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 				t.Fatalf("rank %d sleeps, and %s", i, reason)
 			}
 			if !asleep || e.timers.nextAt <= e.readClock() {
-				e.Look()
+				e.PollAll()
 				woken = true
 			}
 		}

@@ -305,7 +305,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b, e := j.met()
 	source := b.PeerSource(a.incarnation)
-	for b.Look() > 0 || len(b.readyLinks) > 0 {
+	for b.PollAll() > 0 || len(b.readyLinks) > 0 {
 	}
 	l := b.peers.byIncarnation[a.incarnation].links[0]
 	waiting := func() int {
@@ -315,7 +315,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	for range 3 { // one read takes them all
 		before := waiting()
 		e.Commit(copy(e.Reserve(9), "at once"))
-		a.Look()
+		a.PollAll()
 		for waiting() == before {
 		}
 	}
@@ -328,7 +328,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 		t.Error("it would sleep, and has frames")
 	}
 	for range 5 {
-		b.Look()
+		b.PollAll()
 	}
 	if len(b.got) != 4 {
 		t.Errorf("%d frames are handed up", len(b.got)-1)

@@ -116,10 +116,10 @@ func (s *fromPeer) Poll() int {
 }
 
 // Peek implements btl.Peeker. It handles messages without a peer, which are mostly credit. Other and invalid messages are left for Poll.
-func (s *fromPeer) Peek(looks int) []byte {
+func (s *fromPeer) Peek(polls int) []byte {
 	m := s.m
 	for m.endReason == nil {
-		b := m.consumer.Peek(looks)
+		b := m.consumer.Peek(polls)
 		if len(b) <= wire.Prefix {
 			return nil
 		}

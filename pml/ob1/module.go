@@ -151,7 +151,7 @@ func (m *Module) Route(peer framework.Incarnation) pml.Route {
 	}
 	// A path that only an answer needed has failed no operation. The peer may have closed its session.
 	route.Rejected, route.Failed = rejected, t == nil && cut
-	route.Learnt = p.incoming.estimates()
+	route.Estimates = p.incoming.estimates()
 	if t != nil {
 		route.Used = t == p.outTransport
 		d := p.describePath(t)
@@ -216,10 +216,10 @@ func (m *Module) inspect() pml.Inspection {
 		}
 		for _, p := range c.peers.All() {
 			if l := p.proc.incoming.estimates(); l != nil {
-				if ci.Learnt == nil {
-					ci.Learnt = map[int][]pml.TransferEstimates{}
+				if ci.Estimates == nil {
+					ci.Estimates = map[int][]pml.TransferEstimates{}
 				}
-				ci.Learnt[p.rank] = l
+				ci.Estimates[p.rank] = l
 			}
 		}
 		ins.Comms = append(ins.Comms, ci)

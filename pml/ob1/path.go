@@ -32,7 +32,7 @@ type transport struct {
 	forgetter   btl.Forgetter
 	reconnector btl.Reconnector
 	describer   btl.Describer
-	looker      btl.Looker
+	fullPoller  btl.FullPoller
 }
 
 // eagerPath is the part of the path to a process that every small message reads.
@@ -93,7 +93,7 @@ func (m *Module) openTransports() error {
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
 		t.reconnector, _ = framework.As[btl.Reconnector](o.Module)
 		t.describer, _ = framework.As[btl.Describer](o.Module)
-		t.looker, _ = framework.As[btl.Looker](o.Module)
+		t.fullPoller, _ = framework.As[btl.FullPoller](o.Module)
 		m.transports = append(m.transports, t)
 	}
 	slices.SortStableFunc(m.transports, func(x, y *transport) int {
@@ -105,8 +105,8 @@ func (m *Module) openTransports() error {
 
 // pollArrivals polls for frames of all peers.
 func (t *transport) pollArrivals() int {
-	if t.looker != nil {
-		return t.looker.Look()
+	if t.fullPoller != nil {
+		return t.fullPoller.PollAll()
 	}
 	return t.Poll()
 }

@@ -56,8 +56,8 @@ func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) e
 	return nil
 }
 
-// Over implements pml.Reconnector.
-func (m *Module) Over() []framework.Incarnation {
+// EndedPeers implements pml.Reconnector.
+func (m *Module) EndedPeers() []framework.Incarnation {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	return m.procs.EndedIncarnations()

@@ -243,8 +243,8 @@ func TestWindow_AnyProtocol_IsRecognized(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, small := map[bool]uint64{}, uint64(0)
-		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Incarnation).Learnt {
-			for _, way := range l.Ways {
+		for _, l := range w.Procs[1].Module.Route(w.Group()[0].Incarnation).Estimates {
+			for _, way := range l.Protocols {
 				seen[l.Window] += way.Messages
 				if l.UpTo <= 1<<16 {
 					small += way.Messages
@@ -315,13 +315,13 @@ func testCrossing(t *testing.T, memory btl.Memory) {
 	}
 	passed, by := uint64(0), [2]map[string]uint64{{}, {}}
 	for rank, p := range w.Procs {
-		for _, l := range p.Module.Route(w.Group()[1-rank].Incarnation).Learnt {
-			for _, way := range l.Ways {
+		for _, l := range p.Module.Route(w.Group()[1-rank].Incarnation).Estimates {
+			for _, way := range l.Protocols {
 				if l.BothWays {
 					passed += way.Messages
-					by[rank][way.Way] += way.Messages
+					by[rank][way.Protocol] += way.Messages
 				}
-				helps := way.Way == "put" || way.Way == "split" || l.Allocated && way.Way != "get"
+				helps := way.Protocol == "put" || way.Protocol == "split" || l.Allocated && way.Protocol != "get"
 				if l.Allocated != (memory == btl.Allocated) || l.BothWays && way.Messages > 0 && helps {
 					t.Errorf("rank %d: %v", rank, l)
 				}

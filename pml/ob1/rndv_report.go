@@ -17,14 +17,14 @@ func (in *largeReceives) estimates() (all []pml.TransferEstimates) {
 				if l == nil {
 					continue
 				}
-				r := pml.TransferEstimates{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: pattern == windowed || pattern == duplex, BothWays: pattern >= sentPatterns, Tries: l.Probes()}
+				r := pml.TransferEstimates{Above: 1 << (class + minClassLog), Allocated: memory == btl.Allocated, Window: pattern == windowed || pattern == duplex, BothWays: pattern >= sentPatterns, Probes: l.Probes()}
 				if class < classes-1 {
 					r.UpTo = 2 * r.Above
 				}
 				for _, w := range l.Estimates() {
-					r.Ways = append(r.Ways, pml.ProtocolEstimate{Way: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
+					r.Protocols = append(r.Protocols, pml.ProtocolEstimate{Protocol: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
 				}
-				if len(r.Ways) > 0 {
+				if len(r.Protocols) > 0 {
 					all = append(all, r)
 				}
 			}

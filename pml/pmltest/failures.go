@@ -239,7 +239,7 @@ func (f *fixture) reconnected() {
 		old := f.comms
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
 		f.Procs[0].Module.PeerChanged(framework.UnreachableEvent(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)))
-		if ended := modules[0].Over(); len(ended) != 1 || ended[0] != incarnations[1] {
+		if ended := modules[0].EndedPeers(); len(ended) != 1 || ended[0] != incarnations[1] {
 			f.Errorf("ended incarnations are %v, want %v", ended, incarnations[1])
 		}
 		for i, m := range modules[:2] {
@@ -249,7 +249,7 @@ func (f *fixture) reconnected() {
 			f.Check(p.Module.Learn(incarnations[1-i], f.Procs[1-i].Card()))
 			_, err := pending[i].wait(f.Context())
 			f.Is("receive of before", err, framework.ErrPeerDisconnected)
-			if ended := modules[i].Over(); len(ended) > 0 {
+			if ended := modules[i].EndedPeers(); len(ended) > 0 {
 				f.Errorf("ended incarnations are still %v", ended)
 			}
 		}

@@ -71,23 +71,23 @@ func (p *printer) components() {
 
 // learned writes the measurements of large messages.
 func (p *printer) learned() {
-	rows := [][]string{{"FROM", "TO", "MESSAGES", "USED", "GB/S", "OTHERS (GB/S, MESSAGES)", "TRIES"}}
+	rows := [][]string{{"FROM", "TO", "MESSAGES", "USED", "GB/S", "OTHERS (GB/S, MESSAGES)", "PROBES"}}
 	for _, pair := range p.Pairs {
-		for _, l := range pair.Learnt {
+		for _, l := range pair.Estimates {
 			used, speed := "-", "-"
 			var others []string
-			for _, way := range l.Ways {
-				if way.Used {
-					used, speed = way.Way, fmt.Sprintf("%.1f", way.GBs)
+			for _, e := range l.Protocols {
+				if e.Used {
+					used, speed = e.Protocol, fmt.Sprintf("%.1f", e.GBs)
 				} else {
-					others = append(others, fmt.Sprintf("%s %.1f, %d", way.Way, way.GBs, way.Messages))
+					others = append(others, fmt.Sprintf("%s %.1f, %d", e.Protocol, e.GBs, e.Messages))
 				}
 			}
 			from := fmt.Sprint(pair.To) + pairtable.StreamOf(pair.ToStream)
 			if pair.Namespace != "" {
 				from = pair.Namespace + ":" + from
 			}
-			rows = append(rows, []string{from, fmt.Sprint(pair.From) + pairtable.StreamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Tries)})
+			rows = append(rows, []string{from, fmt.Sprint(pair.From) + pairtable.StreamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Probes)})
 		}
 	}
 	text.Section(&p.b, p.width, rows)
