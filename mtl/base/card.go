@@ -21,8 +21,8 @@ type Card struct {
 // ErrCardEntry is the error of an entry that is not decoded.
 var ErrCardEntry = errors.New("its entry in the business card makes no sense")
 
-// SplitCardEntry splits a peer's untrusted entry: the version, further bytes of fixed length up to head, and n fields with a zero byte between
-// them. The last field may contain zeros, and neither that nor the first one is empty.
+// SplitCardEntry returns the n fields of a peer's untrusted entry, with a zero byte between them. They begin at head, behind the version and other
+// bytes of fixed length. The last field may contain zeros, and neither that nor the first one is empty.
 func SplitCardEntry(in []byte, version byte, head, n int) ([][]byte, error) {
 	if len(in) == 0 {
 		return nil, errors.New("its business card has no entry for it")

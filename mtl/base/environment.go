@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Variables returns the variables to set for a library, as NAME=VALUE: the forced ones, and the defaults that the user has not set.
+// Variables returns the variables to set for a library, as NAME=VALUE. These are the forced ones, and the defaults that the user has not set.
 func Variables(forced, defaults []string, has func(name string) bool) []string {
 	left := slices.DeleteFunc(slices.Clone(defaults), func(v string) bool { return has(variableName(v)) })
 	return append(slices.Clone(forced), left...)

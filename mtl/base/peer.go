@@ -65,11 +65,11 @@ func (m *Module) MarkUnflushed(p *Peer, to mtl.Endpoint) {
 // MarkFlushed reverses MarkUnflushed. IdleAfter has removed the peer from the list.
 func (p *Peer) MarkFlushed() { p.isUnflushed = false }
 
-// errLeft is the reason of a lost message whose sender is no member any more.
+// errLeft is the reason for a lost message of a former member.
 var errLeft = errors.New("it has left the communicator")
 
-// LostClaim returns the error of a claimed message of n bytes from a peer that takes no messages any more and still had a part of it, or nil. For a
-// sender that is no member any more, p is NoPeer.
+// LostClaim returns the error of a claimed message of n bytes that is lost, or nil. Its sender p is disconnected and still had a part
+// of it. p is NoPeer for a former member of the communicator.
 func (m *Module) LostClaim(p *Peer, n int64) error {
 	if p.SendErr == nil || n <= m.Capabilities.Eager {
 		return nil

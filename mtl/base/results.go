@@ -14,7 +14,7 @@ type queuedResult struct {
 	result mtl.Result
 }
 
-// IsEmpty reports whether there is nothing to deliver.
+// IsEmpty reports whether Deliver has no result.
 func (r *Results) IsEmpty() bool { return len(r.pending) == 0 }
 
 // Deliver notifies the owners in the order of the results, and returns their number. Results that the owners cause remain for the next

@@ -19,7 +19,7 @@ const (
 	SlotSyncAck
 	// A message or a call behind sent messages.
 	SlotFlush
-	// An operation without an owner: a send to a forgotten peer, or a lost message.
+	// An operation without an owner, such as a send to a forgotten peer or a lost message.
 	SlotAbandoned
 	SlotReceive
 	// A claimed message, and later its receive.
@@ -58,7 +58,7 @@ type Slot struct {
 	pins      runtime.Pinner
 }
 
-// SetReceiveBuffer sets the destination of a receive: the bounce buffer if buf is short, otherwise buf, which it pins.
+// SetReceiveBuffer sets the destination of a receive. A short message arrives in the bounce buffer, a longer one in buf, which is pinned.
 func (s *Slot) SetReceiveBuffer(buf []byte) {
 	if len(buf) > MaxBounced {
 		s.Pin(buf)
@@ -133,7 +133,7 @@ func (t *SlotPool) Release(s *Slot) {
 	t.free = append(t.free, s.Number)
 }
 
-// AddSlots returns slots, which are indexed by number, with n more, whose bounce buffers are pinned until EndClose. The lowest number is
+// AddSlots returns slots, which are indexed by number, with n new ones. Their bounce buffers are pinned until EndClose. The lowest number is
 // taken first. init completes a slot and returns its base.
 func AddSlots[S any](m *Module, slots []*S, n int, init func(*S) *Slot) []*S {
 	added, bounce := make([]S, n), make([][MaxBounced]byte, n)

@@ -234,7 +234,7 @@ func (m *module) Idle() bool { return m.IdleAfter(m.flushPeer) }
 func (m *module) flushPeer(to mtl.Endpoint) {
 	p := &m.peers.all[to]
 	if p.MarkFlushed(); p.SendErr == nil {
-		// After an error the peer is unreachable, and there is nothing to flush.
+		// After an error the peer is unreachable.
 		m.sendFrame(base.SlotFlush, nil, to, append(m.control.scratch[:0], frameFlush))
 	}
 }

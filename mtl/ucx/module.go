@@ -23,9 +23,9 @@ type module struct {
 	// longOperations counts the slots with isLong.
 	longOperations int
 	canceled       canceledReceives
-	// unknownSenders are slots of claimed messages whose sender the next Poll looks up.
+	// unknownSenders are slots of claimed messages. The next Poll looks up their senders.
 	unknownSenders []*slot
-	// savedBytes is the length of the messages whose contents are saved, or 0.
+	// savedBytes is the length of the messages that SaveMessages saves, or 0.
 	savedBytes int
 	// guard is nil before the first failure of a peer.
 	guard    *queueGuard

@@ -122,7 +122,7 @@ func (m *module) flushPeer(to mtl.Endpoint) {
 	}
 	s, err := m.takeSlot(base.SlotFlush, nil)
 	if err != nil {
-		return // Out of memory: the messages are not flushed.
+		return // Without memory the messages are not flushed.
 	}
 	s.Peer = to
 	if done, code := m.worker.Flush(s.Number, p.ep); done || code != 0 {
