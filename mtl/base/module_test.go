@@ -275,6 +275,6 @@ func TestLostClaim_SenderIsGone_LongMessageIsLost(t *testing.T) {
 		t.Errorf("a long message: %v", err)
 	}
 	if err := m.LostClaim(&m.peers[mtl.NoEndpoint], 101); err == nil || !strings.Contains(err.Error(), "left the communicator") {
-		t.Errorf("a sender that is no member: %v", err)
+		t.Errorf("a former member: %v", err)
 	}
 }
