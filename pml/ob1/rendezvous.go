@@ -8,7 +8,7 @@ import (
 )
 
 // A transfer is one side of a rendezvous protocol for one request, between the answer to the RTS
-// and the last byte. Each protocol has a file of its own, such as rndv_get.go, and rndv_select.go
+// and the last byte. Each protocol has its own file, such as rndv_get.go, and rndv_select.go
 // chooses for the receiver. Methods never block, and are called with the lock held.
 type transfer interface {
 	// start begins the transfer of r. It may complete or fail r, so that r may be in use again
