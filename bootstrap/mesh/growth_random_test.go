@@ -134,10 +134,14 @@ func requestChange(ctx context.Context, m *randomMember, most int) (string, erro
 // Processes that are added at random leave, die, and are refused by the launcher. All members of a
 // set agree on each change, and every process ends.
 func TestGrow_RandomChangesAndDeaths_AllMembersAgree(t *testing.T) {
+	onBothNetworks(t, runRandomChanges)
+}
+
+func runRandomChanges(t *testing.T, on network) {
 	const most, changes = 6, 120
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	g := newGrowTest(t, unix, 2, 20*time.Second)
+	g := newGrowTest(t, on, 2, 20*time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
 	stats := &growStats{counts: map[string]int{}}
