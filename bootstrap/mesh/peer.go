@@ -148,7 +148,7 @@ func (c *client) removeLink(l *link) {
 			p.state = peerAbsent
 			c.failCalls(&p.uncertainCalls, c.lostConnectionError(p.rank))
 			c.reportLeft(p, p.incarnation)
-			c.endDeparted(p.rank)
+			c.recordEndOfLeft(p.rank)
 		}
 	case len(p.links) > 0:
 		c.resendKnownEvents(p.links[0]) // Events on the lost connection may be lost.

@@ -210,9 +210,9 @@ func (c *client) logRemaining(ranks []int) {
 	}
 }
 
-// endDeparted records the end of a process that left by a change and has closed its session. The
+// recordEndOfLeft records the end of a process that left by a change and has closed its session. The
 // caller holds endpoint.mu.
-func (c *client) endDeparted(rank uint32) {
+func (c *client) recordEndOfLeft(rank uint32) {
 	if c.sets != nil && c.sets.Left(rank) {
 		c.sets.ProcEnded(rank)
 	}
