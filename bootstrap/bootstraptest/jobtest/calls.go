@@ -32,6 +32,7 @@ const (
 	opNote       = "note"
 	opRevoke     = "revoke"
 	opOnEvent    = "on event"
+	opChange     = "change"
 	opCancel     = "cancel" // Cancels the call with that ID.
 	opExit       = "exit"
 )
@@ -52,6 +53,7 @@ type request struct {
 	IsEnabled      bool
 	// Timeout is that of bootstrap.WithTimeout, or 0.
 	Timeout time.Duration
+	Change  changeRequest
 }
 
 func (q request) withTimeout(ctx context.Context) context.Context {
@@ -71,6 +73,7 @@ type reply struct {
 	Payloads  [][]byte
 	Names     []string
 	Pset      psetReply
+	Changed   changeReply
 	Event     *bootstrap.Event
 }
 
@@ -85,6 +88,7 @@ type psetReply struct {
 var sentinels = []error{
 	framework.ErrClosed, framework.ErrTimeout, framework.ErrProcFailed, framework.ErrGroup, framework.ErrRank, framework.ErrUnsupported,
 	framework.ErrPset, framework.ErrCanceled, framework.ErrTransport, bootstrap.ErrPublished, bootstrap.ErrNotPublished,
+	framework.ErrPending,
 }
 
 const closedIndex = 0 // Index in sentinels.
@@ -241,6 +245,8 @@ func (s *rankServer) executeOptional(ctx context.Context, q request) (r reply, e
 		var info bootstrap.PsetInfo
 		info, err = psets.Pset(ctx, q.Name)
 		r.Pset = psetReply{Name: info.Name, Members: info.Members.List(), Dynamic: info.Dynamic}
+	case opChange:
+		return s.executeChange(ctx, q.Change)
 	case opBegin:
 		events.BeginIncarnation(q.Nonce)
 	case opEnd:

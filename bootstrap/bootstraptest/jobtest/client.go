@@ -17,6 +17,7 @@ const (
 	featureEvents      = "events"
 	featureNotes       = "notes"
 	featureRevocations = "revocations"
+	featureChanges     = "changes"
 )
 
 func featuresOf(c bootstrap.Client) (all []string) {
@@ -34,6 +35,9 @@ func featuresOf(c bootstrap.Client) (all []string) {
 	}
 	if _, ok := framework.As[bootstrap.Revoker](c); ok {
 		all = append(all, featureRevocations)
+	}
+	if _, ok := framework.As[bootstrap.Changer](c); ok {
+		all = append(all, featureChanges)
 	}
 	return all
 }
@@ -70,6 +74,12 @@ func (r *rank) client() bootstrap.Client {
 			wrapped
 			revocations
 		}{wrapped{out}, revocations{r}}
+	}
+	if slices.Contains(r.features, featureChanges) {
+		out = struct {
+			wrapped
+			changes
+		}{wrapped{out}, changes{r}}
 	}
 	return out
 }

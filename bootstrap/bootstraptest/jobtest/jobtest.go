@@ -11,8 +11,10 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -38,25 +40,36 @@ const (
 
 // Factory returns a factory of jobs that start starts. mortal means that the launcher lets other
 // processes continue when one is killed.
-func Factory(start Start, mortal bool) bootstraptest.Factory {
+func Factory(start Start, mortal bool) bootstraptest.Factory { return newFactory(start, mortal, false) }
+
+// GrowingFactory is Factory for launchers that add processes to a running job. These call Serve with
+// the same address.
+func GrowingFactory(start Start, mortal bool) bootstraptest.Factory {
+	return newFactory(start, mortal, true)
+}
+
+func newFactory(start Start, mortal, grows bool) bootstraptest.Factory {
 	return func(ctx context.Context, want bootstraptest.Want) (*bootstraptest.Job, error) {
 		l, err := net.Listen("unix", "@ferry-kit-"+rand.Text())
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
 		wait, err := start(ctx, want, l.Addr().String())
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, l.Close())
 		}
-		j := &job{ranks: make([]*rank, want.Size), deaths: make(chan bootstrap.Event, want.Size), wait: wait}
-		if err := j.accept(ctx, l.(*net.UnixListener), want); err != nil {
+		j := &job{ranks: make([]*rank, want.Size), deaths: make(chan bootstrap.Event, want.Size), wait: wait, listener: l.(*net.UnixListener), want: want, addedChanged: make(chan struct{})}
+		if err := j.accept(ctx); err != nil {
 			return nil, errors.Join(err, j.close())
 		}
 		out := &bootstraptest.Job{Close: j.close}
 		if mortal {
-			out.Kill = func(rank int) error { return j.ranks[rank].kill() }
+			out.Kill = func(rank int) error { return j.rank(rank).kill() }
 			out.ReportDead = j.reportDead
+		}
+		if grows {
+			j.accepting.Go(j.acceptAdded)
+			out.Added = j.addedClient
 		}
 		for _, r := range j.ranks {
 			out.Clients = append(out.Clients, r.client())
@@ -72,9 +85,91 @@ type job struct {
 	// Events PeerFailed of all processes. Further ones are dropped.
 	deaths chan bootstrap.Event
 	wait   func() error
+
+	listener *net.UnixListener
+	want     bootstraptest.Want
+	// Goroutine of acceptAdded.
+	accepting sync.WaitGroup
+	// Guards the fields below.
+	mu    sync.Mutex
+	added map[int]*rank
+	// Error of an added process.
+	addedErr error
+	// Closed with each added process and replaced.
+	addedChanged chan struct{}
 }
 
-func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptest.Want) error {
+// env returns the environment of the clients.
+func (j *job) env() envTimes {
+	env := envTimes{Timeout: j.want.Timeout, MaxRanks: max(j.want.Size, j.want.MaxProcs)}
+	if j.want.Reports {
+		env.ProcessTimeout = processTimeout
+	}
+	return env
+}
+
+// rank returns a process that has connected.
+func (j *job) rank(rank int) *rank {
+	if rank < len(j.ranks) {
+		return j.ranks[rank]
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.added[rank]
+}
+
+// acceptAdded accepts added processes until the job closes.
+func (j *job) acceptAdded() {
+	if err := j.listener.SetDeadline(time.Time{}); err != nil {
+		return // The listener is closed.
+	}
+	for {
+		conn, err := j.listener.Accept()
+		if err != nil {
+			return
+		}
+		var r *rank
+		if err = gob.NewEncoder(conn).Encode(j.env()); err == nil {
+			r, err = acceptRank(conn, time.Now().Add(openTimeout), j.deaths)
+		}
+		j.mu.Lock()
+		if err != nil {
+			conn.Close()
+			j.addedErr = errors.Join(j.addedErr, err)
+		} else {
+			if j.added == nil {
+				j.added = map[int]*rank{}
+			}
+			j.added[int(r.id.Proc.Rank)] = r
+		}
+		close(j.addedChanged)
+		j.addedChanged = make(chan struct{})
+		j.mu.Unlock()
+	}
+}
+
+// addedClient waits for an added process.
+func (j *job) addedClient(ctx context.Context, rank int) (bootstrap.Client, error) {
+	for {
+		j.mu.Lock()
+		r, err, changed := j.added[rank], j.addedErr, j.addedChanged
+		j.mu.Unlock()
+		if r != nil {
+			return r.client(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("added rank %d: %w", rank, context.Cause(ctx))
+		}
+	}
+}
+
+func (j *job) accept(ctx context.Context) error {
+	l, want := j.listener, j.want
 	end := time.Now().Add(openTimeout)
 	if at, ok := ctx.Deadline(); ok && at.Before(end) {
 		end = at
@@ -94,11 +189,7 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 			return fmt.Errorf("%d of %d processes have arrived: %w", len(conns), want.Size, err)
 		}
 		conns = append(conns, conn)
-		env := envTimes{Timeout: want.Timeout}
-		if want.Reports {
-			env.ProcessTimeout = processTimeout
-		}
-		if err := gob.NewEncoder(conn).Encode(env); err != nil { // Then all processes open at the same time.
+		if err := gob.NewEncoder(conn).Encode(j.env()); err != nil { // Then all processes open at the same time.
 			return err
 		}
 	}
@@ -124,9 +215,12 @@ func (j *job) accept(ctx context.Context, l *net.UnixListener, want bootstraptes
 func (j *job) close() error {
 	var errs []error
 	killed := false
+	j.listener.Close()
+	j.accepting.Wait()
 	var all sync.WaitGroup
-	failed := make([]error, len(j.ranks))
-	for i, r := range j.ranks {
+	ranks := slices.AppendSeq(slices.Clone(j.ranks), maps.Values(j.added))
+	failed := make([]error, len(ranks))
+	for i, r := range ranks {
 		if r == nil {
 			continue
 		}
@@ -143,7 +237,7 @@ func (j *job) close() error {
 
 // reportDead stops a process until others have reported it dead because it answers no queries.
 func (j *job) reportDead(rank int) (reason string, err error) {
-	r := j.ranks[rank]
+	r := j.rank(rank)
 	if err := syscall.Kill(r.pid, syscall.SIGSTOP); err != nil {
 		return "", err
 	}
@@ -161,7 +255,10 @@ func (j *job) reportDead(rank int) (reason string, err error) {
 }
 
 // envTimes has the fields of bootstrap.Env for a process.
-type envTimes struct{ Timeout, ProcessTimeout time.Duration }
+type envTimes struct {
+	Timeout, ProcessTimeout time.Duration
+	MaxRanks                int
+}
 
 // hello is the first message of a process, after it has opened its client.
 type hello struct {
@@ -326,7 +423,7 @@ func Serve(ctx context.Context, address string, open func(ctx context.Context, e
 	if err := dec.Decode(&times); err != nil {
 		return err
 	}
-	c, err := open(ctx, bootstrap.Env{Timeout: times.Timeout, ProcessTimeout: times.ProcessTimeout})
+	c, err := open(ctx, bootstrap.Env{Timeout: times.Timeout, ProcessTimeout: times.ProcessTimeout, MaxRanks: times.MaxRanks})
 	h := hello{Pid: os.Getpid()}
 	if err != nil {
 		h.Err = err.Error()
