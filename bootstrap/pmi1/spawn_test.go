@@ -170,7 +170,7 @@ func TestSpawn_ServerFails_IsAnError(t *testing.T) {
 	}
 }
 
-// After such an error processes may come all the same, and mesh refuses them.
+// After such an error processes may still come, and mesh refuses them.
 func TestSpawn_NoAnswerButStarted_IsErrTimeout(t *testing.T) {
 	started := make(chan *pmi1test.Server, 1)
 	s := server(t, pmi1test.Options{OnSpawn: func(job *pmi1test.Server) { started <- job }})

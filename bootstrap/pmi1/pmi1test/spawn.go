@@ -65,7 +65,7 @@ func (s *Server) isSpawnAccepted(text string) bool {
 	return s.options.Style == Hydra402 || !slices.ContainsFunc(lines, func(line string) bool { return strings.HasSuffix(line, "=") })
 }
 
-// startJob starts the server of a spawned job, whose key space has the values of the request.
+// startJob starts the server of a spawned job. Its key space has the values of the request.
 func (s *Server) startJob(f map[string]string) error {
 	o := s.options
 	o.Size, o.KVSName = readNumber(f["nprocs"]), fmt.Sprintf("%s_%d", s.options.KVSName, len(s.spawned)+1)
