@@ -53,6 +53,14 @@ func (p *process) isSlurm() bool {
 	return isStep && job == kvs
 }
 
+// LauncherName returns the name of the launcher for errors.
+func (l *launcher) LauncherName() string {
+	if l.proc.isSlurm() {
+		return "srun --mpi=pmi2"
+	}
+	return "mpiexec.hydra"
+}
+
 func checkProgram(s mesh.SpawnRequest) error {
 	if s.N < 1 {
 		return fmt.Errorf("%d processes, and at least 1 is needed", s.N)

@@ -243,6 +243,9 @@ func TestSpawn_Slurm_NeedsOverlapAndAllocation(t *testing.T) {
 	req, _ := request(t, server(t, pmi1test.Options{}))
 	l := rank(t, s, 1)
 	l.proc.address.slurmStep = "12.0"
+	if l.LauncherName() != "srun --mpi=pmi2" || rank(t, s, 2).LauncherName() != "mpiexec.hydra" {
+		t.Errorf("the launcher is %s", l.LauncherName())
+	}
 	before := len(s.Requests())
 	t.Setenv(envSlurmOverlap, "") // Restores it after the test.
 	os.Unsetenv(envSlurmOverlap)
