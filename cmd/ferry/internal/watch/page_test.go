@@ -15,7 +15,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap/local/control"
 	"github.com/ferrympi/ferry/bootstrap/local/server"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/launch"
-	"github.com/ferrympi/ferry/test/browser"
+	"github.com/ferrympi/ferry/test/browsertest"
 )
 
 var update = flag.Bool("update", false, "write the golden file of the page again")
@@ -79,17 +79,17 @@ func fixedPage(t *testing.T) *Page {
 }
 
 // showPage opens a page in a browser, and waits for its first state.
-func showPage(b *browser.Browser, p *Page) {
+func showPage(b *browsertest.Browser, p *Page) {
 	b.Open(p.URL())
 	b.Until(`document.getElementById("status").textContent !== "Connecting"`)
 }
 
 func TestPage_InBrowser(t *testing.T) {
-	b := browser.Start(t)
+	b := browsertest.Start(t)
 	p := fixedPage(t)
 	b.Run("ShowsTheGoldenPage", func(t *testing.T) {
 		showPage(b, p)
-		got := browser.Eval[string](b, `document.body.outerHTML.replace(/<style>.*<\/style>|<script>.*<\/script>/gs, "").replace(/></g, ">\n<")`) + "\n"
+		got := browsertest.Eval[string](b, `document.body.outerHTML.replace(/<style>.*<\/style>|<script>.*<\/script>/gs, "").replace(/></g, ">\n<")`) + "\n"
 		golden := filepath.Join("testdata", "page.html")
 		if *update {
 			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -110,7 +110,7 @@ func TestPage_InBrowser(t *testing.T) {
 		ground := map[string]string{}
 		for _, scheme := range []string{"light", "dark"} {
 			b.EmulateMedia("", scheme)
-			ground[scheme] = browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
+			ground[scheme] = browsertest.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
 			b.CheckContrast()
 		}
 		if ground["light"] == ground["dark"] {
@@ -120,10 +120,10 @@ func TestPage_InBrowser(t *testing.T) {
 	b.Run("FitsAPhone", func(t *testing.T) {
 		b.Resize(400, 800)
 		showPage(b, p)
-		if width := browser.Eval[int](b, `document.scrollingElement.scrollWidth`); width > 400 {
+		if width := browsertest.Eval[int](b, `document.scrollingElement.scrollWidth`); width > 400 {
 			t.Errorf("the page is %d wide", width)
 		}
-		if wide := browser.Eval[[]string](b, `[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip") &&
+		if wide := browsertest.Eval[[]string](b, `[...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest(".wide, .skip") &&
 			e.getBoundingClientRect().right > 400).map(e => e.outerHTML.slice(0, 100))`); len(wide) > 0 {
 			t.Errorf("wider than the screen: %q", wide)
 		}
@@ -131,7 +131,7 @@ func TestPage_InBrowser(t *testing.T) {
 	b.Run("WorksWithTheKeyboard", func(t *testing.T) {
 		showPage(b, p)
 		focused := func() string {
-			return browser.Eval[string](b, `document.activeElement.dataset.name ?? document.activeElement.id ?? ""`)
+			return browsertest.Eval[string](b, `document.activeElement.dataset.name ?? document.activeElement.id ?? ""`)
 		}
 		var stops []string
 		for range 9 {
@@ -141,13 +141,13 @@ func TestPage_InBrowser(t *testing.T) {
 		if want := []string{"", "pause", "graph", "mpi://WORLD", `<b>half & "half"</b>`, "ferry://delta/2", "main", "a", "b"}; !slices.Equal(stops, want) {
 			t.Errorf("stops %q, want %q", stops, want)
 		}
-		browser.Eval[bool](b, `document.querySelector("[data-name=main]").focus(), true`)
+		browsertest.Eval[bool](b, `document.querySelector("[data-name=main]").focus(), true`)
 		b.Press("Enter", 13, "\r")
-		if text := browser.Eval[string](b, `document.getElementById("set").textContent`); text != "main: ranks 0-3, grow of mpi://WORLD" {
+		if text := browsertest.Eval[string](b, `document.getElementById("set").textContent`); text != "main: ranks 0-3, grow of mpi://WORLD" {
 			t.Errorf("the selected set is described as %q", text)
 		}
 		b.Press(" ", 32, " ")
-		if text := browser.Eval[string](b, `document.getElementById("set").textContent`); !strings.HasPrefix(text, "Select") {
+		if text := browsertest.Eval[string](b, `document.getElementById("set").textContent`); !strings.HasPrefix(text, "Select") {
 			t.Errorf("after a second key the description is %q", text)
 		}
 	})
@@ -169,7 +169,7 @@ func TestPage_InBrowser(t *testing.T) {
 		showPage(b, p)
 		b.Click("#pause")
 		before := countRequests(b, p)
-		browser.Eval[bool](b, `new Promise(resolve => setTimeout(() => resolve(true), 2200))`)
+		browsertest.Eval[bool](b, `new Promise(resolve => setTimeout(() => resolve(true), 2200))`)
 		if n := countRequests(b, p); n != before {
 			t.Errorf("%d requests while the page is paused", n-before)
 		}
@@ -178,7 +178,7 @@ func TestPage_InBrowser(t *testing.T) {
 	})
 	b.Run("PolicyForbidsOtherSources", func(t *testing.T) {
 		showPage(b, p)
-		blocked := browser.Eval[[]string](b, `new Promise(resolve => {
+		blocked := browsertest.Eval[[]string](b, `new Promise(resolve => {
 			const blocked = [];
 			addEventListener("securitypolicyviolation", e => {
 				blocked.push(e.effectiveDirective);
@@ -201,7 +201,7 @@ func TestPage_InBrowser(t *testing.T) {
 			t.Error(err)
 		}
 		b.Until(`document.getElementById("status").textContent.startsWith("The job has ended")`)
-		if text := browser.Eval[string](b, `document.getElementById("status").textContent`); !strings.HasPrefix(text, "The job has ended") {
+		if text := browsertest.Eval[string](b, `document.getElementById("status").textContent`); !strings.HasPrefix(text, "The job has ended") {
 			t.Errorf("the status is %q", text)
 		}
 		if rows := b.CountShown("#ranks tbody tr"); rows != 6 {
@@ -211,7 +211,7 @@ func TestPage_InBrowser(t *testing.T) {
 }
 
 // countRequests counts the requests for the state since the page was opened.
-func countRequests(b *browser.Browser, p *Page) (n int) {
+func countRequests(b *browsertest.Browser, p *Page) (n int) {
 	for _, e := range b.Events() {
 		if e.Method == "Network.requestWillBeSent" && strings.Contains(string(e.Params), p.URL()+statePath) {
 			n++
@@ -231,14 +231,14 @@ func firstDifference(got, want string) string {
 }
 
 func TestPage_JobGrowsShrinksAndLosesARank_BrowserShowsIt(t *testing.T) {
-	b := browser.Start(t)
+	b := browsertest.Start(t)
 	j := startJob(t, "elastic", launch.Job{N: 2, MaxRanks: 4, Continue: true})
 	showPage(b, j.page)
 	until := func(what, expression string) {
 		t.Helper()
 		b.Until(expression)
-		if !browser.Eval[bool](b, "Boolean("+expression+")") {
-			t.Fatalf("no %s: %s", what, browser.Eval[string](b, `document.body.innerText`))
+		if !browsertest.Eval[bool](b, "Boolean("+expression+")") {
+			t.Fatalf("no %s: %s", what, browsertest.Eval[string](b, `document.body.innerText`))
 		}
 	}
 	row := func(table, key string) string {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrympi/ferry/test/browser"
+	"github.com/ferrympi/ferry/test/browsertest"
 )
 
 var (
@@ -17,7 +17,7 @@ var (
 )
 
 func TestPageInBrowser(t *testing.T) {
-	b := browser.Start(t)
+	b := browsertest.Start(t)
 	fail := filepath.Join("testdata", "fail.html")
 	b.Run("AsksNobodyAndComplainsOfNothing", func(t *testing.T) {
 		pages, _ := filepath.Glob(filepath.Join("testdata", "*.html"))
@@ -29,14 +29,14 @@ func TestPageInBrowser(t *testing.T) {
 
 	b.Run("FiltersByStatusAndStack", func(t *testing.T) {
 		b.OpenFile(fail)
-		if all, stacks := browser.Eval[int](b, `document.querySelectorAll(".case").length`), b.CountShown("section.stack"); all != 26 || stacks != 2 {
+		if all, stacks := browsertest.Eval[int](b, `document.querySelectorAll(".case").length`), b.CountShown("section.stack"); all != 26 || stacks != 2 {
 			t.Fatalf("%d cases of %d stacks at first", all, stacks)
 		}
 		b.Click(`input[value=fail] + span`)
 		if cases, stacks, lines := b.CountShown(".case"), b.CountShown("section.stack"), b.CountShown(".glance tbody tr"); cases != 3 || stacks != 1 || lines != 1 {
 			t.Errorf("failures: %d cases, %d stacks, %d lines of the table", cases, stacks, lines)
 		}
-		if said := browser.Eval[string](b, `document.querySelector("[role=status]").textContent`); said != "3 cases of 1 stack" {
+		if said := browsertest.Eval[string](b, `document.querySelector("[role=status]").textContent`); said != "3 cases of 1 stack" {
 			t.Errorf("it says %q", said)
 		}
 		// The keyboard selects the next status, which is the last one, then all again.
@@ -62,7 +62,7 @@ func TestPageInBrowser(t *testing.T) {
 		if b.CountShown(output) == 0 {
 			t.Error("the output of a failure is closed")
 		}
-		text := browser.Eval[string](b, `document.querySelector("`+output+`").textContent`)
+		text := browsertest.Eval[string](b, `document.querySelector("`+output+`").textContent`)
 		for _, want := range []string{"<script>alert('no')</script> ]]>", `\x1b[31mred`, `\u202eback`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the output %q lacks %q", text, want)
@@ -95,12 +95,12 @@ func TestPageInBrowser(t *testing.T) {
 
 	b.Run("CopiesTheCommand", func(t *testing.T) {
 		b.OpenFile(fail)
-		browser.CallBrowser[struct{}](b, "Browser.grantPermissions", map[string]any{"permissions": []string{"clipboardReadWrite", "clipboardSanitizedWrite"}})
+		browsertest.CallBrowser[struct{}](b, "Browser.grantPermissions", map[string]any{"permissions": []string{"clipboardReadWrite", "clipboardSanitizedWrite"}})
 		b.Do("Page.bringToFront", nil)
 		b.Click(`.case[data-status=fail] .copy`)
 		b.Until(`document.querySelector(".case[data-status=fail] .copy").textContent === "copied"`)
-		want := browser.Eval[string](b, `document.querySelector(".case[data-status=fail] code").textContent`)
-		if got := browser.Eval[string](b, `navigator.clipboard.readText()`); got != want || !strings.HasPrefix(got, "ferry matrix --components ") {
+		want := browsertest.Eval[string](b, `document.querySelector(".case[data-status=fail] code").textContent`)
+		if got := browsertest.Eval[string](b, `navigator.clipboard.readText()`); got != want || !strings.HasPrefix(got, "ferry matrix --components ") {
 			t.Errorf("on the clipboard: %q, not %q", got, want)
 		}
 	})
@@ -111,7 +111,7 @@ func TestPageInBrowser(t *testing.T) {
 			if curves := b.CountShown(plot + " .curve .line"); curves != 2 {
 				t.Errorf("%s has %d curves", plot, curves)
 			}
-			if out := browser.Eval[[]string](b, `(() => {
+			if out := browsertest.Eval[[]string](b, `(() => {
 				const box = document.querySelector("`+plot+` .with-names").getBoundingClientRect();
 				return [...document.querySelectorAll("`+plot+` .with-names :is(text, .line, .mark)")].filter(e => {
 					const r = e.getBoundingClientRect();
@@ -121,7 +121,7 @@ func TestPageInBrowser(t *testing.T) {
 				t.Errorf("%s: outside: %q", plot, out)
 			}
 		}
-		if rows := browser.Eval[int](b, `document.querySelectorAll("#plot-latency tbody tr").length`); rows != 10 {
+		if rows := browsertest.Eval[int](b, `document.querySelectorAll("#plot-latency tbody tr").length`); rows != 10 {
 			t.Errorf("the table beside the plot has %d rows", rows)
 		}
 	})
@@ -132,7 +132,7 @@ func TestPageInBrowser(t *testing.T) {
 		ground := map[string]string{}
 		for _, scheme := range []string{"light", "dark"} {
 			b.EmulateMedia("", scheme)
-			ground[scheme] = browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
+			ground[scheme] = browsertest.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
 			b.CheckContrast()
 		}
 		if ground["light"] == ground["dark"] {
@@ -147,14 +147,14 @@ func TestPageInBrowser(t *testing.T) {
 		if cases, buttons, forms := b.CountShown(".case"), b.CountShown("button"), b.CountShown("form"); cases != 26 || buttons+forms != 0 {
 			t.Errorf("on paper: %d cases, %d buttons, %d forms", cases, buttons, forms)
 		}
-		if all, open := browser.Eval[int](b, `document.querySelectorAll(".case:not([data-status=pass]) > .body, .data table").length`),
+		if all, open := browsertest.Eval[int](b, `document.querySelectorAll(".case:not([data-status=pass]) > .body, .data table").length`),
 			b.CountShown(".case:not([data-status=pass]) > .body, .data table"); open != all {
 			t.Errorf("on paper %d of %d details are open", open, all)
 		}
-		if ground := browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`); ground != "rgb(255, 255, 255)" {
+		if ground := browsertest.Eval[string](b, `getComputedStyle(document.body).backgroundColor`); ground != "rgb(255, 255, 255)" {
 			t.Errorf("the paper is %s", ground)
 		}
-		pdf := browser.Call[struct{ Data []byte }](b, "Page.printToPDF", map[string]any{}).Data
+		pdf := browsertest.Call[struct{ Data []byte }](b, "Page.printToPDF", map[string]any{}).Data
 		if !strings.HasPrefix(string(pdf), "%PDF") {
 			t.Error("it can't be printed")
 		}
@@ -166,14 +166,14 @@ func TestPageInBrowser(t *testing.T) {
 		for _, page := range []string{fail, filepath.Join("testdata", "unavailable.html"), many} {
 			b.OpenFile(page)
 			b.Click("button.all")
-			if wide := browser.Eval[[]string](b, `[...document.querySelectorAll(".wide, pre, svg, table")].filter(e => e.checkVisibility() &&
+			if wide := browsertest.Eval[[]string](b, `[...document.querySelectorAll(".wide, pre, svg, table")].filter(e => e.checkVisibility() &&
 				(e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > 360)).map(e => e.outerHTML.slice(0, 200))`); len(wide) > 0 {
 				t.Errorf("%s: wider than the screen: %q", page, wide)
 			}
-			if wide := browser.Eval[int](b, `document.scrollingElement.scrollWidth`); wide > 360 {
+			if wide := browsertest.Eval[int](b, `document.scrollingElement.scrollWidth`); wide > 360 {
 				t.Errorf("%s is %d wide", page, wide)
 			}
-			if right := browser.Eval[float64](b, `Math.max(0, ...Array.from(document.querySelectorAll(".missing > div"), e => e.getBoundingClientRect().right))`); right > 360 {
+			if right := browsertest.Eval[float64](b, `Math.max(0, ...Array.from(document.querySelectorAll(".missing > div"), e => e.getBoundingClientRect().right))`); right > 360 {
 				t.Errorf("%s: why a stack is missing ends at %.0f", page, right)
 			}
 		}
@@ -197,17 +197,17 @@ func TestPageInBrowser(t *testing.T) {
 
 	b.Run("ShowsFailuresFirst", func(t *testing.T) {
 		b.OpenFile(written(t, everyStatus(), nil))
-		heads := browser.Eval[[]string](b, `[...document.querySelectorAll("h2")].map(e => e.textContent)`)
+		heads := browsertest.Eval[[]string](b, `[...document.querySelectorAll("h2")].map(e => e.textContent)`)
 		if want := []string{"What did not pass", "At a glance", "Notes", "Speed", "What was skipped", "Stacks"}; !slices.Equal(heads, want) {
 			t.Errorf("sections %q, want %q", heads, want)
 		}
-		if first := browser.Eval[[]string](b, `[...document.querySelectorAll("#s0-0 .case")].map(e => e.dataset.status)`); !slices.IsSortedFunc(first, func(a, b string) int {
+		if first := browsertest.Eval[[]string](b, `[...document.querySelectorAll("#s0-0 .case")].map(e => e.dataset.status)`); !slices.IsSortedFunc(first, func(a, b string) int {
 			return Row{Status: Status(a)}.order() - Row{Status: Status(b)}.order()
 		}) || first[0] == "pass" {
 			t.Errorf("cases of a part: %q", first)
 		}
 		b.OpenFile(fail)
-		if first := browser.Eval[string](b, `document.querySelector(".glance tbody th").textContent`); first != "cm+ofi tcp;ofi_rxm" {
+		if first := browsertest.Eval[string](b, `document.querySelector(".glance tbody th").textContent`); first != "cm+ofi tcp;ofi_rxm" {
 			t.Errorf("first of the table is %q", first)
 		}
 	})
@@ -245,7 +245,7 @@ func TestPageInBrowser(t *testing.T) {
 
 	b.Run("PolicyForbidsRequests", func(t *testing.T) {
 		b.OpenFile(fail)
-		blocked := browser.Eval[[]string](b, `new Promise(resolve => {
+		blocked := browsertest.Eval[[]string](b, `new Promise(resolve => {
 			const blocked = [];
 			addEventListener("securitypolicyviolation", e => {
 				blocked.push(e.effectiveDirective);
@@ -257,7 +257,7 @@ func TestPageInBrowser(t *testing.T) {
 			s.textContent = "document.title = 'ran'";
 			document.body.append(s);
 		})`)
-		if !slices.Equal(blocked, []string{"connect-src", "img-src", "script-src-elem"}) || browser.Eval[string](b, "document.title") == "ran" {
+		if !slices.Equal(blocked, []string{"connect-src", "img-src", "script-src-elem"}) || browsertest.Eval[string](b, "document.title") == "ran" {
 			t.Errorf("blocked: %q", blocked)
 		}
 	})
@@ -321,12 +321,12 @@ func TestScreenshot(t *testing.T) {
 	if *screenshot == "" {
 		t.Skip("only with -screenshot")
 	}
-	b := browser.Start(t)
+	b := browsertest.Start(t)
 	b.Resize(1100, 1150)
 	b.EmulateMedia("", "light")
 	b.OpenFile(written(t, read(t, *reportFile), nil))
 	// WebP needs half the size of PNG.
-	picture := browser.Call[struct{ Data []byte }](b, "Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80}).Data
+	picture := browsertest.Call[struct{ Data []byte }](b, "Page.captureScreenshot", map[string]any{"format": "webp", "quality": 80}).Data
 	if err := os.WriteFile(*screenshot, picture, 0o644); err != nil {
 		t.Fatal(err)
 	}

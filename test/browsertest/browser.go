@@ -1,7 +1,7 @@
-// Package browser drives a headless Chromium in tests of pages. A Browser belongs to one test. Its methods end the test on
+// Package browsertest drives a headless Chromium in tests of pages. A Browser belongs to one test. Its methods end the test on
 // an error, and each waits for the browser for at most a minute. Without Chromium the test is skipped, or fails where package needs
 // requires the program.
-package browser
+package browsertest
 
 import (
 	"bufio"
