@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/worker"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
@@ -112,63 +111,27 @@ func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 			v.End(worker.Event{Status: report.Fail, Reason: fmt.Sprintf("close: %v", err)})
 		}
 	}()
-	if world, err = j.checkOpen(ctx, i, session, v); err != nil {
+	x := &worker.Executor{Session: session, Recorder: v, CaseLimit: j.CaseLimit, BenchLimit: j.CaseLimit, BenchRanks: []int{0, j.benchPartner}}
+	opening, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
+	world, err = x.Open(opening)
+	cancel()
+	if err != nil {
 		return err
 	}
 	for _, c := range j.plan.Columns[i][1:] {
-		switch {
-		case c.IsKit():
-		case c.Bench == nil:
-			err = worker.Conform(ctx, session, world, c, j.CaseLimit, v)
-		case j.rank == 0 || j.rank == j.benchPartner:
-			err = j.runBench(ctx, session, world, c, v)
+		if c.IsKit() {
+			continue
+		}
+		err := x.Run(ctx, world, c)
+		if err != nil && c.Bench != nil { // Further cases run, unless the partner is lost.
+			v.End(worker.EventOf(err))
+			if !errors.Is(err, framework.ErrProcFailed) {
+				err = context.Cause(ctx)
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// checkOpen runs report.OpenCase: it creates a communicator of all ranks and exchanges messages with the neighbors.
-// It may return a communicator together with an error.
-func (j *Job) checkOpen(ctx context.Context, i int, session *mpi.Session, v *stackRun) (*mpi.Comm, error) {
-	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
-	defer cancel()
-	world, err := settings.World(ctx, session, "ferry.matrix")
-	if err != nil {
-		return nil, err
-	}
-	e, err := worker.CheckNeighbors(ctx, session, world)
-	if err == nil {
-		v.End(e)
-	}
-	return world, err
-}
-
-// runBench runs a benchmark between rank 0 and its partner. After an error, further benchmarks cannot run.
-func (j *Job) runBench(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, v *stackRun) error {
-	limited, cancel := conform.Within(ctx, j.CaseLimit)
-	defer cancel()
-	v.Begin(c.Name)
-	var points []report.Point
-	err := func() error {
-		two, err := world.Group().Incl(0, j.benchPartner)
-		if err != nil {
-			return err
-		}
-		comm, err := mpi.CommFromGroup(limited, two, "ferry.matrix."+c.Name)
-		if err != nil {
-			return err
-		}
-		err = worker.Measure(limited, session, comm, c, func(p report.Point) { points = append(points, p) })
-		return errors.Join(err, comm.Close())
-	}()
-	e := worker.EventOf(err)
-	e.Points = points
-	v.End(e)
-	if errors.Is(err, framework.ErrProcFailed) {
-		return err
-	}
-	return context.Cause(ctx)
 }

@@ -33,6 +33,8 @@ type stackRun struct {
 	runningCase string
 	lastCase    string
 	beganAt     time.Time
+	// Figures of the running case.
+	points []report.Point
 	// Executed by the goroutine of supervise.
 	updates  chan func()
 	finished chan struct{}
@@ -90,6 +92,11 @@ func (v *stackRun) update(f func()) {
 // Begin implements worker.CaseRecorder.
 func (v *stackRun) Begin(cell string) { v.update(func() { v.beginCase(cell) }) }
 
+// Progress implements worker.CaseRecorder.
+func (v *stackRun) Progress(points ...report.Point) {
+	v.update(func() { v.points = append(v.points, points...) })
+}
+
 // End implements worker.CaseRecorder.
 func (v *stackRun) End(e worker.Event) { v.update(func() { v.endCase(e) }) }
 
@@ -100,7 +107,7 @@ func (v *stackRun) beginCase(cell string) {
 	if v.runningCase == cell {
 		return
 	}
-	v.runningCase, v.lastCase, v.beganAt = cell, cell, time.Now()
+	v.runningCase, v.lastCase, v.beganAt, v.points = cell, cell, time.Now(), nil
 	v.onBegin(cell)
 }
 
@@ -116,6 +123,7 @@ func (v *stackRun) endCase(e worker.Event) {
 			e.Reason = fmt.Sprintf("%v: %s", why, e.Reason)
 		}
 	}
+	e.Points = append(v.points, e.Points...)
 	e.Case, e.Seconds, e.Reason = v.runningCase, time.Since(v.beganAt).Seconds(), truncateReason(e.Reason)
 	v.Events = append(v.Events, e)
 	v.runningCase = ""

@@ -15,9 +15,9 @@ import (
 	"github.com/ferrympi/ferry/mpi"
 )
 
-// Conform runs the conformance cases of a column in all ranks of a communicator, or in goroutine ranks of its
+// runConform runs the conformance cases of a column in all ranks of a communicator, or in goroutine ranks of its
 // processes. It returns an error if the ranks have lost each other, after recording the case.
-func Conform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s CaseRecorder) error {
+func runConform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s CaseRecorder) error {
 	t := &tally{CaseRecorder: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
 	var cases []conform.Case
 	for _, x := range conform.Cases() {

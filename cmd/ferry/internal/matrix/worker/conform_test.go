@@ -16,6 +16,10 @@ type recordedLines []string
 func (l *recordedLines) Begin(cell string) { l.add("begin " + cell) }
 func (l *recordedLines) End(e Event)       { l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.Others)) }
 
+func (l *recordedLines) Progress(points ...report.Point) {
+	l.add(fmt.Sprint("progress ", points))
+}
+
 // add drops repetitions of Begin.
 func (l *recordedLines) add(line string) {
 	if n := len(*l); n == 0 || (*l)[n-1] != line {

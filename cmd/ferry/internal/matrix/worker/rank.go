@@ -8,19 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferrympi/ferry/cmd/ferry/internal/bench"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/conform"
-	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/plan"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/matrix/report"
 	"github.com/ferrympi/ferry/cmd/ferry/internal/settings"
 	"github.com/ferrympi/ferry/mpi"
 )
-
-// A CaseRecorder records the cases of one process, one at a time.
-type CaseRecorder interface {
-	Begin(cell string) // No effect if the case is running.
-	End(Event)         // Ends the running case. Sets Case and Seconds.
-}
 
 // runRank runs cases as one rank of a job. After an error the session stays open, because closing it may block as
 // long as the failed operation.
@@ -38,27 +30,12 @@ func (w *worker) runRank(ctx context.Context) error {
 		}
 		return session.Close()
 	}
-	world, err := settings.World(ctx, session, "ferry.matrix")
-	if err != nil {
-		return err
-	}
-	switch {
-	case w.task.Name == report.OpenCase:
-		var e Event
-		if e, err = CheckNeighbors(ctx, session, world); err == nil {
-			w.End(e)
-		}
-	case w.task.Bench != nil:
-		cell := w.task.Cells[0]
-		w.Begin(cell)
-		stop := reportActivity(activityInterval, func() uint64 { return countMessages(session) }, func() { w.writeEvent(Event{Case: cell}) })
-		err = Measure(ctx, session, world, w.task.Column, func(p report.Point) { w.writeEvent(Event{Case: cell, Points: []report.Point{p}}) })
-		stop()
-		if err == nil {
-			w.End(Event{Status: report.Pass})
-		}
-	default:
-		err = Conform(ctx, session, world, w.task.Column, w.task.Limit, w)
+	x := &Executor{Session: session, Recorder: w, CaseLimit: w.task.Limit}
+	var world *mpi.Comm
+	if w.task.Name == report.OpenCase {
+		world, err = x.Open(ctx)
+	} else if world, err = settings.World(ctx, session, "ferry.matrix"); err == nil {
+		err = x.Run(ctx, world, w.task.Column)
 	}
 	if err != nil {
 		return err
@@ -66,8 +43,8 @@ func (w *worker) runRank(ctx context.Context) error {
 	return errors.Join(world.Close(), session.Close())
 }
 
-// CheckNeighbors exchanges a message with the neighbor ranks. The event has the device.
-func CheckNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
+// checkNeighbors exchanges a message with the neighbor ranks. The event has the device.
+func checkNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) (Event, error) {
 	e := Event{Status: report.Pass}
 	n := world.Size()
 	next := (world.Rank() + 1) % n
@@ -91,10 +68,6 @@ func CheckNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) 
 	}
 	return e, mpi.Barrier(ctx, world)
 }
-
-// activityInterval is the interval at which the messages of a benchmark are counted. On a busy machine one message
-// size may exceed the limit of a case.
-const activityInterval = time.Second
 
 // reportActivity calls report after each interval in which the count has changed, until stop is called.
 func reportActivity(every time.Duration, count func() uint64, report func()) (stop func()) {
@@ -127,20 +100,6 @@ func countMessages(s *mpi.Session) (n uint64) {
 		n += p.Sent + p.Received
 	}
 	return n
-}
-
-// Measure runs the benchmark of a column in all ranks of a communicator. Rank 0 receives the medians, which a pause
-// of the machine affects less than the means.
-func Measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.Column, each func(report.Point)) error {
-	n := 0
-	err := bench.Within(ctx, session, comm, c.Bench, func(row bench.Row) {
-		n++
-		each(report.Point{Size: row.Size, Value: row.P50, Unit: c.Unit})
-	})
-	if err == nil && n == 0 && comm.Rank() == 0 {
-		err = errors.New("the benchmark printed no figures")
-	}
-	return err
 }
 
 // MergeEvents merges the events of a case into its row: the worst status, the longest time, all figures, and each

@@ -125,7 +125,7 @@ func (w *worker) runTask(ctx context.Context) error {
 	return fmt.Errorf("%w: no column %q", framework.ErrConfig, w.task.Name)
 }
 
-// Begin implements Scribe.
+// Begin implements CaseRecorder.
 func (w *worker) Begin(cell string) {
 	if w.runningCase != cell {
 		w.runningCase, w.beganAt = cell, time.Now()
@@ -133,7 +133,12 @@ func (w *worker) Begin(cell string) {
 	}
 }
 
-// End implements Scribe.
+// Progress implements CaseRecorder.
+func (w *worker) Progress(points ...report.Point) {
+	w.writeEvent(Event{Case: w.runningCase, Points: points})
+}
+
+// End implements CaseRecorder.
 func (w *worker) End(e Event) {
 	e.Case, e.Seconds = w.runningCase, time.Since(w.beganAt).Seconds()
 	w.runningCase = ""
