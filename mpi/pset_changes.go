@@ -130,7 +130,7 @@ func (s *Session) DeletePset(ctx context.Context, name string) error {
 }
 
 // PublishData stores a value under a key of a process set, in place of an earlier one. value is the
-// caller's again at the return.
+// caller's again at the return. A value of more than 1 MiB, or a key of more than 1 KiB, is ErrUnsupported.
 func (s *Session) PublishData(ctx context.Context, pset, key string, value []byte) error {
 	return s.change(ctx, "publish data", func(ctx context.Context, c bootstrap.Changer) error { return c.PublishData(ctx, pset, key, value) })
 }

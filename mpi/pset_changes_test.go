@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ferrympi/ferry/mpi"
@@ -58,6 +59,17 @@ func TestPsetOp_SetsOfOthers_HaveTheirMembers(t *testing.T) {
 			return wants("group of a deleted set", err, mpi.ErrPset)
 		}
 		return nil
+	}))
+}
+
+func TestPublishData_OverTheLimits_ErrUnsupported(t *testing.T) {
+	ranks(t, 1, inWorld(func(ctx context.Context, s *mpi.Session, _ *mpi.Comm) error {
+		const maxKey, maxValue = 1 << 10, 1 << 20
+		key := strings.Repeat("k", maxKey)
+		return errors.Join(
+			s.PublishData(ctx, "mpi://WORLD", key, make([]byte, maxValue)),
+			wants("a long key", s.PublishData(ctx, "mpi://WORLD", key+"k", nil), mpi.ErrUnsupported),
+			wants("a long value", s.PublishData(ctx, "mpi://WORLD", key, make([]byte, maxValue+1)), mpi.ErrUnsupported))
 	}))
 }
 
