@@ -164,7 +164,7 @@ func (t *Table[W]) checkPresent(s *set[W]) *wire.FailureBody {
 	if len(ended) == 0 {
 		return nil
 	}
-	return &wire.FailureBody{Code: wire.CodeMissing, Failed: ended, Text: "remove them first (PsetShrink or PsetReplace with Sub 0)"}
+	return &wire.FailureBody{Code: wire.CodeMissing, Failed: ended, Text: "remove them first (PsetShrink or PsetReplace with Sub 0, ferry resize --sub 0)"}
 }
 
 // checkDisjoint refuses a set with a member that is in the group of another change, and a set that is one of
