@@ -185,3 +185,55 @@ func TestSolve_OthersDieToo_RowsAreRestored(t *testing.T) {
 		t.Errorf("%v, want the checksum %016x and a recovery", r, uint64(smallSum))
 	}
 }
+
+// rankInJob returns the rank in the job, which members have before there is a communicator.
+func rankInJob(ctx context.Context) int { return int(mpitest.Client(ctx).Identity().Proc.Rank) }
+
+func TestSolve_RankDiesBeforeFirstCommunicator_SameBits(t *testing.T) {
+	o := small
+	o.disturb = func(ctx context.Context, m *member, at point) {
+		if at == pointConnect && rankInJob(ctx) == 1 {
+			mpitest.Die(ctx)
+		}
+	}
+	if r := solveJob(t, mpitest.Job{Size: 3}, o); r.checksum != smallSum || r.recoveries != 1 {
+		t.Errorf("%v, want the checksum %016x and 1 recovery", r, uint64(smallSum))
+	}
+}
+
+// replaceAt returns a function that requests a change in rank 0 of all initial ranks at step 14.
+func replaceAt(t *testing.T, args mpi.PsetArgs) func(context.Context, *member, point) {
+	return func(ctx context.Context, m *member, at point) {
+		if at == pointDecide && m.saved.step == 14 && m.changes == 0 && m.comm.Rank() == 0 {
+			if _, err := m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.pset}, args); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestSolve_AllRanksAreReplaced_SameBits(t *testing.T) {
+	for _, added := range []int{1, 2, 4} {
+		o := small
+		o.disturb = replaceAt(t, mpi.PsetArgs{Sub: 3, Add: added})
+		if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 7}, o); r.checksum != smallSum || r.changes != 1 || r.ranks != added {
+			t.Errorf("%v, want the checksum %016x, 1 change and %d ranks", r, uint64(smallSum), added)
+		}
+	}
+}
+
+// TestSolve_OnlyStayingRankDies_AddedRanksHaveTheRows has a rank that dies as the only one with rows, before the others have got
+// them from it.
+func TestSolve_OnlyStayingRankDies_AddedRanksHaveTheRows(t *testing.T) {
+	o := small
+	request := replaceAt(t, mpi.PsetArgs{Sub: 2, Add: 2})
+	o.disturb = func(ctx context.Context, m *member, at point) {
+		if at == pointConnect && m.changes == 1 && rankInJob(ctx) == 0 {
+			mpitest.Die(ctx)
+		}
+		request(ctx, m, at)
+	}
+	if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 5}, o); r.checksum != smallSum || r.recoveries != 1 {
+		t.Errorf("%v, want the checksum %016x and 1 recovery", r, uint64(smallSum))
+	}
+}
