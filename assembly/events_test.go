@@ -141,9 +141,9 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	other := framework.Proc{Namespace: "other", Rank: 1}
 	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: 5}
 	cards{a}.Find(incarnation.Nonce) // PMLs get the card at once then.
-	learnt := make(chan error, 1)
+	result := make(chan error, 1)
 	go func() {
-		learnt <- a.learn(incarnation, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+		result <- a.learn(incarnation, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
 	}()
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)
@@ -156,7 +156,7 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	}
 	a.Constructs()
 	close(hang.goOn)
-	if err := <-learnt; err != nil {
+	if err := <-result; err != nil {
 		t.Error(err)
 	}
 	<-watch.died

@@ -7,9 +7,8 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// Optional abilities of modules, endpoints and receivers. A protocol looks up each ability once
-// with framework.As, after the open of the module or of a path. A module looks up the abilities
-// of the Inbound that Accept returned. The calling rules of the package apply.
+// Optional abilities of modules and endpoints, and RMA. A protocol looks up each ability once with
+// framework.As, after the open of the module or of a path. The calling rules of the package apply.
 
 // ShortHeader is the header of a short frame, three little-endian words.
 type ShortHeader struct{ First, Second, Third uint64 }
@@ -36,7 +35,7 @@ type ShortSender interface {
 // SendShort implements ShortSender.SendShort with Reserve and Commit.
 func SendShort(e Endpoint, h ShortHeader, payload []byte) bool {
 	n := ShortHeaderSize + len(payload)
-	b := e.Reserve(n)
+	b := e.Reserve(n, RingStart)
 	if b == nil {
 		return false
 	}
@@ -60,15 +59,6 @@ func (e byReserve) SendShort(h ShortHeader, payload []byte) bool {
 	return SendShort(e.Endpoint, h, payload)
 }
 
-// WideReserver is an optional ability of an Endpoint with a ring in shared memory. While the peer
-// keeps up, Reserve places large frames into the start of the ring, in the caches of both cores.
-// That is fast for a low core-to-core latency.
-type WideReserver interface {
-	// ReserveWide is Reserve through the whole ring, in lines that have left both caches
-	// since their last use.
-	ReserveWide(n int) []byte
-}
-
 // GatherHeader is the largest header of Gather in bytes.
 const GatherHeader = 64
 
@@ -90,22 +80,6 @@ type LocalCompletion interface {
 	// LocallyComplete returns the payload to its owner. It is called with the engine's lock
 	// held, from Gather, Close of the endpoint, or Poll. It must not call the endpoint.
 	LocallyComplete()
-}
-
-// Placer is an optional ability of an Inbound that receives a payload directly into its buffer.
-type Placer interface {
-	// Place returns the buffer of size bytes for the payload of a frame from Gather. header
-	// is the unvalidated header of the peer, valid until Place returns. After nil the module
-	// delivers the frame through Frame.
-	//
-	// The module owns the buffer until its Poll returns. To continue an incomplete payload it
-	// calls Place again in a later Poll, with the same header and size. A nil buffer then
-	// cancels the payload; the module drops the frame and continues with the next one.
-	Place(header []byte, size int) []byte
-
-	// Placed reports a complete payload, in the Poll of the last Place. Its error is that
-	// of Frame.
-	Placed(header []byte, size int) error
 }
 
 // Forgetter is an optional ability of a Module that holds state per peer.
@@ -143,21 +117,6 @@ type Description struct {
 	Unused     []framework.Rejection
 	Reconnects uint64
 	Resent     uint64 // Retransmitted frames.
-}
-
-// LinkWatcher is an optional ability of a Receiver that observes the connections of a path.
-type LinkWatcher interface {
-	// Link reports a connection to peer that opened or closed, as text for users. The rules of
-	// Receiver apply.
-	Link(peer framework.Incarnation, note string)
-}
-
-// CardHolder is an optional ability of a Receiver with access to business cards of processes
-// without a path.
-type CardHolder interface {
-	// Card returns the argument for Connect to peer. It reports false before the arrival of
-	// the card, or if the card has no entry of the module. The rules of Receiver apply.
-	Card(peer framework.Incarnation) (framework.Peer, bool)
 }
 
 // PeerPoller is an optional ability of a Module that polls one peer at a lower cost than Poll, for

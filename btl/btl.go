@@ -57,6 +57,12 @@ type Receiver interface {
 	// Accept handles a path that peer opened to this process. It returns the receiver of
 	// its frames, which the module retains.
 	Accept(peer framework.Incarnation) Inbound
+	// LinkChanged reports a connection to peer below its path that opened or closed, as text
+	// for users.
+	LinkChanged(peer framework.Incarnation, note string)
+	// Card returns the argument for Connect to a peer that may have no path. It reports false
+	// before the arrival of the card, or if the card has no entry of the module.
+	Card(peer framework.Incarnation) (framework.Peer, bool)
 	// Limits lowers the frame limits of the path to peer, after its side turned out smaller.
 	// The limits count as in Caps. The call precedes the first successful reservation.
 	Limits(peer framework.Incarnation, eager, frame int)
@@ -82,6 +88,19 @@ type Inbound interface {
 	// invalid contents, the module closes the path, delivers no further frame of it and
 	// calls PathDown with the error. The module notifies the sender.
 	Frame(frame []byte) error
+
+	// Place returns the buffer of size bytes for the payload of a frame from Gather. header
+	// is the unvalidated header of the peer, valid until Place returns. After nil the module
+	// delivers the frame through Frame. A module need not call Place.
+	//
+	// The module owns the buffer until its Poll returns. To continue an incomplete payload it
+	// calls Place again in a later Poll, with the same header and size. A nil buffer then
+	// cancels the payload; the module drops the frame and continues with the next one.
+	Place(header []byte, size int) []byte
+
+	// Placed reports a complete payload, in the Poll of the last Place. Its error is that
+	// of Frame.
+	Placed(header []byte, size int) error
 }
 
 // Caps are the capabilities of a module, constant once it is open.
@@ -98,10 +117,10 @@ type Caps struct {
 	LatencyNS float64
 	// Device is the name of the device for explain ("/dev/shm", "eth0").
 	Device string
-	// Ring is the size of the ring of a path in bytes (WideReserver), or 0 without a ring.
+	// Ring is the size of the ring of a path in bytes (FullRing), or 0 without a ring.
 	Ring int
 	// ReadFrom is the smallest message that is read directly out of memory from Allocate
-	// (RemoteReader), in bytes, or 0 for no message.
+	// (RMA), in bytes, or 0 for no message.
 	ReadFrom int
 }
 
@@ -144,12 +163,24 @@ type Module interface {
 	Close() error
 }
 
+// Placement is the part of the ring of a path in which a frame is placed.
+type Placement uint8
+
+const (
+	// RingStart places large frames into the start of the ring while the peer keeps up, in the
+	// caches of both cores. That is fast for a low core-to-core latency.
+	RingStart Placement = iota
+	// FullRing places frames into the whole ring, in lines that have left both caches since
+	// their last use.
+	FullRing
+)
+
 // Endpoint is one path for frames to one peer. Frames arrive complete, in order, at most once.
 type Endpoint interface {
 	// Reserve returns n bytes (1 <= n <= FrameLimit) of undefined contents for one frame. It
 	// returns nil if it would block; retry after progress. A second call without Commit
-	// drops the first reservation.
-	Reserve(n int) []byte
+	// drops the first reservation. Endpoints without a ring ignore the placement.
+	Reserve(n int, placement Placement) []byte
 
 	// Commit sends the first n bytes of the last reservation (1 <= n <= its size), which
 	// then belong to the module.

@@ -6,13 +6,13 @@ import "github.com/ferrympi/ferry/framework"
 // size for their headers. The zero value describes no memory.
 type Remote [32]byte
 
-// RemoteReader is an optional ability of a Module. The receiver of a large message copies it
-// directly out of the sender's memory, with one copy instead of two.
+// RMA is an optional ability of a Module, remote memory access. The receiver of a large message
+// copies it directly out of the sender's memory, with one copy instead of two.
 //
 // A protocol sends the result of Expose with its RTS. The receiver checks CanRead, calls Read
 // until the message is complete, and acknowledges. The sender keeps the memory unchanged until
 // then. After an error of CanRead or Read the protocol falls back to the pipeline.
-type RemoteReader interface {
+type RMA interface {
 	// Expose describes buf, memory of this process that stays unchanged and in its location
 	// until the operation ends. registered is set for memory from Allocate; a module may
 	// detect such memory on its own. ok is false if peers cannot read the memory. Expose
@@ -44,6 +44,10 @@ type RemoteReader interface {
 	// Notes describes the protocols with a peer and their state, for explain. It may probe a
 	// protocol that was not used yet.
 	Notes(peer framework.Incarnation) []string
+
+	// Copier returns the part of the ability in which the sender copies, too, or nil if only
+	// the receiver can copy.
+	Copier() Copier
 }
 
 // Memory is the kind of memory that a Remote describes.
@@ -58,7 +62,7 @@ const (
 	Memories
 )
 
-// Copier is an optional ability of a RemoteReader. The sender of a large message writes into the
+// Copier is the part of RMA in which both sides choose the protocol. The sender of a large message writes into the
 // receiver's memory, alone or concurrently with the reads of the receiver.
 //
 // The receiver opens a Share of its buffer and sends its description to the sender. Both claim

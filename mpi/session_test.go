@@ -267,10 +267,14 @@ func TestOpenSession_Local_SendsNothing(t *testing.T) {
 // noProtocol is the receiver of a BTL without a protocol.
 type noProtocol struct{}
 
-func (noProtocol) Accept(framework.Incarnation) btl.Inbound { return nil }
-func (noProtocol) Limits(framework.Incarnation, int, int)   {}
-func (noProtocol) PathDown(framework.Incarnation, error)    {}
-func (noProtocol) PeerChanged(framework.PeerEvent)          {}
+func (noProtocol) Accept(framework.Incarnation) btl.Inbound  { return nil }
+func (noProtocol) Limits(framework.Incarnation, int, int)    {}
+func (noProtocol) PathDown(framework.Incarnation, error)     {}
+func (noProtocol) LinkChanged(framework.Incarnation, string) {}
+func (noProtocol) Card(framework.Incarnation) (framework.Peer, bool) {
+	return framework.Peer{}, false
+}
+func (noProtocol) PeerChanged(framework.PeerEvent) {}
 
 // failing is a PML that opens its BTLs and then fails.
 type failing struct{ framework.Component }

@@ -122,7 +122,7 @@ func (s *server) connect(path uint32, body []byte) error {
 
 // pass passes frames to the transport, and reports to the rank.
 func (p *outbound) pass() (n int) {
-	if !p.isOpen && p.ep.Reserve(1) != nil {
+	if !p.isOpen && p.ep.Reserve(1, btl.RingStart) != nil {
 		p.isOpen = true
 		p.s.publish(wire.Opened, p.id, nil)
 		n++
@@ -148,7 +148,7 @@ func (p *outbound) pass() (n int) {
 
 // send passes a frame to the transport, if it takes one.
 func (p *outbound) send(frame []byte) bool {
-	b := p.ep.Reserve(len(frame))
+	b := p.ep.Reserve(len(frame), btl.RingStart)
 	if b == nil {
 		return false
 	}
@@ -270,6 +270,18 @@ func (in *inbound) Frame(frame []byte) error {
 	in.s.publish(wire.Frame, in.id, frame)
 	return nil
 }
+
+// Place implements btl.Inbound. Payloads go to the rank in frames.
+func (in *inbound) Place([]byte, int) []byte { return nil }
+
+// Placed implements btl.Inbound. No payload is placed.
+func (in *inbound) Placed([]byte, int) error { return nil }
+
+// LinkChanged implements btl.Receiver. The protocol of plugins has no such message.
+func (s *server) LinkChanged(framework.Incarnation, string) {}
+
+// Card implements btl.Receiver. The plugin has the cards of its own paths only.
+func (s *server) Card(framework.Incarnation) (framework.Peer, bool) { return framework.Peer{}, false }
 
 // Limits implements btl.Receiver. The rank already applies the smaller of both limits.
 func (s *server) Limits(framework.Incarnation, int, int) {}

@@ -103,7 +103,7 @@ func (m *slow) Connect(framework.Peer) (btl.Endpoint, error) { return m, nil }
 func (m *slow) Poll() int                                    { m.room = 1; return 0 }
 func (m *slow) Idle() bool                                   { return true }
 func (m *slow) Close()                                       {}
-func (m *slow) Reserve(n int) []byte {
+func (m *slow) Reserve(n int, _ btl.Placement) []byte {
 	if m.room == 0 {
 		return nil
 	}

@@ -3,8 +3,8 @@
 // that hang or end the process violate it. Tests of protocols and of `ferry matrix` use it.
 //
 // It depends on package btl only, so that it wraps any module. All optional abilities
-// (framework.As) stay available except btl.Peeker, btl.Placer and btl.ShortSender, which bypass
-// the faults. A seed and the calls of the program determine the faults; clocks are not involved.
+// (framework.As) stay available except btl.Peeker and btl.ShortSender, which bypass the
+// faults, as does a placed payload. A seed and the calls of the program determine the faults; clocks are not involved.
 package btlfault
 
 import (
@@ -147,11 +147,11 @@ func (e *endpoint) blocks() bool {
 }
 
 // Reserve implements btl.Endpoint.
-func (e *endpoint) Reserve(n int) []byte {
+func (e *endpoint) Reserve(n int, placement btl.Placement) []byte {
 	if e.blocks() {
 		return nil
 	}
-	return e.Endpoint.Reserve(n)
+	return e.Endpoint.Reserve(n, placement)
 }
 
 // gatherer is an endpoint with btl.Gatherer.

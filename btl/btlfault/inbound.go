@@ -32,6 +32,12 @@ func (r *receiver) PathDown(peer framework.Incarnation, err error) {
 	}
 }
 
+// LinkChanged implements btl.Receiver.
+func (r *receiver) LinkChanged(peer framework.Incarnation, note string) { r.up.LinkChanged(peer, note) }
+
+// Card implements btl.Receiver.
+func (r *receiver) Card(peer framework.Incarnation) (framework.Peer, bool) { return r.up.Card(peer) }
+
 // PeerChanged implements btl.Receiver.
 func (r *receiver) PeerChanged(ev framework.PeerEvent) {
 	if r.endPath(ev.Peer, ev.Err) {
@@ -77,6 +83,12 @@ type inbound struct {
 }
 
 var errKilled = errors.New("the path was ended by fault injection")
+
+// Place implements btl.Inbound. All payloads arrive in frames, into which faults are injected.
+func (p *inbound) Place([]byte, int) []byte { return nil }
+
+// Placed implements btl.Inbound. No payload is placed.
+func (p *inbound) Placed([]byte, int) error { return nil }
 
 // Frame implements btl.Inbound.
 func (p *inbound) Frame(f []byte) error {

@@ -45,7 +45,7 @@ func IsSelfOnly(ctx context.Context, s Subject) (alone bool, err error) {
 	return alone, err
 }
 
-// RemoteCases returns only the claims about btl.RemoteReader, for a transport with several copy
+// RemoteCases returns only the claims about btl.RMA, for a transport with several copy
 // methods that parameters force in turn.
 func RemoteCases(s Subject) kittest.Cases { return bind(s, remoteCases()) }
 

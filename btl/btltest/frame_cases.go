@@ -17,7 +17,7 @@ func frameCases() claims {
 		kittest.New("BothDirectionsAtOnceDoNotBlockEachOther", 2, (*world).bothDirections),
 		kittest.New("FullPathBlocksInsteadOfGrowing", 2, (*world).fullPathBlocks),
 		kittest.New("OnlyCommittedBytesAreSent", 2, (*world).reservations),
-		kittest.New("WideReservationCarriesFrames", 2, (*world).wideReservations),
+		kittest.New("EachPlacementCarriesFrames", 2, (*world).eachPlacement),
 		kittest.New("ShortSendIsAtomic", 2, (*world).shortSend),
 		kittest.New("NothingIsDeliveredBeforeCommit", 2, (*world).nothingBeforeCommit),
 		kittest.New("PeerSourceDeliversFrames", 2, (*world).peerSource),
@@ -105,9 +105,9 @@ func (w *world) reservations() {
 		frames = append(frames, pattern(k, 1+k*31%size))
 		p.from.until("room", func() bool {
 			if k%2 == 0 {
-				fillOnes(p.Reserve(min(1+k*29%900, p.frameLimit())))
+				fillOnes(p.Reserve(min(1+k*29%900, p.frameLimit()), btl.RingStart))
 			}
-			b := p.Reserve(size)
+			b := p.Reserve(size, btl.RingStart)
 			if b != nil {
 				fillOnes(b)
 				p.Commit(copy(b, frames[k]))
@@ -125,26 +125,25 @@ func fillOnes(b []byte) {
 	}
 }
 
-// wideReservations alternates ReserveWide with Reserve, up to a full path and across the end of its memory.
-func (w *world) wideReservations() {
+// eachPlacement alternates the placements of Reserve, up to a full path and across the end of its memory.
+func (w *world) eachPlacement() {
 	p := w.path()
-	wide := ability[btl.WideReserver](w, p).ReserveWide
-	if ring := p.from.module.Caps().Ring; ring < p.frameLimit() {
-		w.Errorf("Caps.Ring is %d with ReserveWide, less than a frame of %d bytes", ring, p.frameLimit())
+	if ring := p.from.module.Caps().Ring; ring != 0 && ring < p.frameLimit() {
+		w.Errorf("Caps.Ring is %d, less than a frame of %d bytes", ring, p.frameLimit())
 	}
 	for round := range 20 {
 		p.awaitFrames(p.burst(200, func(k int) ([]byte, bool) {
 			size := 1 + (round*911+k*5003)%p.frameLimit()
 			frame := pattern(round+k, 1+(round+k*31)%size)
 			if k%5 == 4 { // Two unused reservations.
-				fillOnes(p.Reserve(1 + k*29%p.frameLimit()))
-				fillOnes(wide(1 + k*97%p.frameLimit()))
+				fillOnes(p.Reserve(1+k*29%p.frameLimit(), btl.RingStart))
+				fillOnes(p.Reserve(1+k*97%p.frameLimit(), btl.FullRing))
 			}
-			reserve := p.Reserve
+			placement := btl.RingStart
 			if k%3 != 0 {
-				reserve = wide
+				placement = btl.FullRing
 			}
-			b := reserve(size)
+			b := p.Reserve(size, placement)
 			if b == nil {
 				return frame, false
 			}
@@ -173,7 +172,7 @@ func (w *world) shortSend() {
 		p.awaitFrames(p.burst(300, func(k int) ([]byte, bool) {
 			frame := pattern(round+k, btl.ShortHeaderSize+(round*k*37)%(limit-btl.ShortHeaderSize+1))
 			if k%5 == 4 { // An unused reservation.
-				p.Reserve(1 + k%limit)
+				p.Reserve(1+k%limit, btl.RingStart)
 			}
 			if k%3 == 0 {
 				return frame, p.trySend(frame)
@@ -190,7 +189,7 @@ func (w *world) nothingBeforeCommit() {
 	frame := pattern(1, min(300, p.frameLimit()))
 	for range 100 {
 		p.from.until("room", func() bool {
-			b := p.Reserve(len(frame))
+			b := p.Reserve(len(frame), btl.RingStart)
 			copy(b, frame)
 			return b != nil
 		})

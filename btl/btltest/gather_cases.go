@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// gatherCases are about btl.Gatherer and btl.Placer. A module without them skips them.
+// gatherCases are about btl.Gatherer and the placement of payloads. A module without them skips them.
 func gatherCases() claims {
 	return claims{
 		kittest.New("GatheredPayloadCompletesOnce", 2, (*world).gather),
@@ -108,7 +108,7 @@ type placements struct {
 // guard is the memory on each side of a destination.
 var guard = bytes.Repeat([]byte{0xee}, 64)
 
-// Place implements btl.Placer.
+// Place implements btl.Inbound.
 func (p *inbound) Place(header []byte, size int) []byte {
 	n := p.node
 	if len(header) == 0 || len(header) > btl.GatherHeader || size < 1 || len(header)+size > n.module.Caps().FrameLimit {
@@ -120,7 +120,7 @@ func (p *inbound) Place(header []byte, size int) []byte {
 	return n.place(header, size)
 }
 
-// Placed implements btl.Placer.
+// Placed implements btl.Inbound.
 func (p *inbound) Placed(header []byte, size int) error {
 	defer p.node.notify()
 	return p.node.placed(header, size)

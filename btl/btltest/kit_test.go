@@ -60,8 +60,11 @@ type wholeCommit struct {
 	n int
 }
 
-func (e *wholeCommit) Reserve(n int) []byte { e.n = n; return e.Endpoint.Reserve(n) }
-func (e *wholeCommit) Commit(int)           { e.Endpoint.Commit(e.n) }
+func (e *wholeCommit) Reserve(n int, at btl.Placement) []byte {
+	e.n = n
+	return e.Endpoint.Reserve(n, at)
+}
+func (e *wholeCommit) Commit(int) { e.Endpoint.Commit(e.n) }
 
 // halfShort drops half of the payload.
 type halfShort struct{ btl.Endpoint }
@@ -107,8 +110,7 @@ type stubbornInbound struct {
 }
 
 func (p *stubbornInbound) Place(header []byte, size int) []byte {
-	placer, _ := framework.As[btl.Placer](p.Inbound)
-	if dst := placer.Place(header, size); dst != nil {
+	if dst := p.Inbound.Place(header, size); dst != nil {
 		p.dst = dst
 	}
 	return p.dst
@@ -125,14 +127,14 @@ type growingEndpoint struct {
 	kept [][]byte
 }
 
-func (e *growingEndpoint) Reserve(n int) []byte {
+func (e *growingEndpoint) Reserve(n int, _ btl.Placement) []byte {
 	e.kept = append(e.kept, make([]byte, n))
 	return e.kept[len(e.kept)-1]
 }
 
 func (e *growingEndpoint) Commit(n int) {
 	for len(e.kept) > 0 {
-		b := e.Endpoint.Reserve(len(e.kept[0]))
+		b := e.Endpoint.Reserve(len(e.kept[0]), btl.RingStart)
 		if b == nil {
 			return
 		}
@@ -153,8 +155,12 @@ func (r downTwice) PathDown(p framework.Incarnation, err error) {
 type placeless struct{ btl.Receiver }
 
 func (r placeless) Accept(peer framework.Incarnation) btl.Inbound {
-	return struct{ btl.Inbound }{r.Receiver.Accept(peer)}
+	return placelessInbound{r.Receiver.Accept(peer)}
 }
+
+type placelessInbound struct{ btl.Inbound }
+
+func (placelessInbound) Place([]byte, int) []byte { return nil }
 
 // firstCommit sends the contents of the first reservation.
 type firstCommit struct {
@@ -162,8 +168,8 @@ type firstCommit struct {
 	first []byte
 }
 
-func (e *firstCommit) Reserve(n int) []byte {
-	b := e.Endpoint.Reserve(n)
+func (e *firstCommit) Reserve(n int, at btl.Placement) []byte {
+	b := e.Endpoint.Reserve(n, at)
 	if e.first == nil {
 		e.first = b
 	} else if b != nil {
@@ -177,36 +183,26 @@ func (e *firstCommit) Commit(n int) {
 	e.Endpoint.Commit(n)
 }
 
-// keepsWide drops the second half of a wide reservation.
-type keepsWide struct {
+// halfPlacement drops the second half of a frame that is placed into the whole ring.
+type halfPlacement struct {
 	btl.Endpoint
-	place, wide []byte
+	frame, copied []byte
 }
 
-func (e *keepsWide) ReserveWide(n int) []byte {
-	if e.place = e.Reserve(n); e.place != nil {
-		e.wide = make([]byte, n)
-		return e.wide
+func (e *halfPlacement) Reserve(n int, at btl.Placement) []byte {
+	e.frame, e.copied = e.Endpoint.Reserve(n, at), nil
+	if at == btl.RingStart || e.frame == nil {
+		return e.frame
 	}
-	return nil
+	e.copied = make([]byte, n)
+	return e.copied
 }
 
-func (e *keepsWide) Commit(n int) {
-	copy(e.place, e.wide[:len(e.wide)/2])
-	e.place, e.wide = nil, nil
+func (e *halfPlacement) Commit(n int) {
+	copy(e.frame, e.copied[:len(e.copied)/2])
+	e.frame, e.copied = nil, nil
 	e.Endpoint.Commit(n)
 }
-
-// ringed reports wide memory, as a module with ReserveWide does.
-func ringed(c btl.Caps) btl.Caps {
-	c.Ring = 4 * c.FrameLimit
-	return c
-}
-
-// alsoWide reserves correctly, but its Caps lack the size of the memory.
-type alsoWide struct{ btl.Endpoint }
-
-func (e alsoWide) ReserveWide(n int) []byte { return e.Reserve(n) }
 
 // A kit that never fails proves nothing.
 func TestKit_BrokenRule_FailsItsCase(t *testing.T) {
@@ -216,8 +212,8 @@ func TestKit_BrokenRule_FailsItsCase(t *testing.T) {
 		broken brokenComponent
 	}{
 		{"ShortSendIsAtomic", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return halfShort{e} }}},
-		{"WideReservationCarriesFrames", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &keepsWide{Endpoint: e} }, caps: ringed}},
-		{"WideReservationCarriesFrames", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return alsoWide{e} }}},
+		{"EachPlacementCarriesFrames", brokenComponent{endpoint: func(e btl.Endpoint) btl.Endpoint { return &halfPlacement{Endpoint: e} }}},
+		{"EachPlacementCarriesFrames", brokenComponent{caps: func(c btl.Caps) btl.Caps { c.Ring = c.FrameLimit - 1; return c }}},
 		{"GatheredPayloadCompletesOnce", brokenComponent{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return earlyCompletion{e} }}},
 		{"GatheredPayloadCompletesOnce", brokenComponent{Component: memory, endpoint: func(e btl.Endpoint) btl.Endpoint { return silentCompletion{e} }}},
 		{"EndedReceiveStopsPlacement", brokenComponent{Component: memory, upcall: func(r btl.Receiver) btl.Receiver { return stubbornReceiver{r} }}},

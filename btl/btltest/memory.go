@@ -22,7 +22,7 @@ type Options struct {
 	FrameLimit  int    // The default is 64 KiB.
 	Exclusivity int    // 0
 
-	// NoRead removes the ability btl.RemoteReader.
+	// NoRead removes the ability btl.RMA.
 	NoRead bool
 	// Step is the size in bytes of the part of a payload that one Poll places. 0 means all.
 	Step int
@@ -186,7 +186,6 @@ func (m *memoryModule) acceptOrRefuse(w *wire) {
 	}
 	if refused == nil {
 		w.receiver = m.env.Upcall.Accept(w.sender)
-		w.placer, _ = framework.As[btl.Placer](w.receiver)
 		m.inboundWires = append(slices.Clone(m.inboundWires), w)
 	}
 	m.network.mu.Lock()

@@ -21,7 +21,7 @@ type region struct {
 // largestRegion is the limit of an allocation.
 const largestRegion = 1 << 30
 
-// Allocate implements btl.RemoteReader.
+// Allocate implements btl.RMA.
 func (m memoryReader) Allocate(bytes int) ([]byte, error) {
 	if bytes < 1 || bytes > largestRegion {
 		return nil, fmt.Errorf("btl memory: allocate %d bytes: want 1 to %d", bytes, largestRegion)
@@ -48,7 +48,7 @@ func (m memoryReader) findRegion(buf []byte) (number uint64, mem []byte) {
 	return 0, nil
 }
 
-// Free implements btl.RemoteReader.
+// Free implements btl.RMA.
 func (m memoryReader) Free(buf []byte) error {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
@@ -60,7 +60,7 @@ func (m memoryReader) Free(buf []byte) error {
 	return nil
 }
 
-// Expose implements btl.RemoteReader.
+// Expose implements btl.RMA.
 func (m memoryReader) Expose(buf []byte, _ bool) (r btl.Remote, ok bool) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
@@ -89,7 +89,7 @@ func (m memoryReader) describedBytes(peer framework.Incarnation, r btl.Remote, o
 	return described[offset : offset+n], nil
 }
 
-// CanRead implements btl.RemoteReader.
+// CanRead implements btl.RMA.
 func (m memoryReader) CanRead(peer framework.Incarnation, r btl.Remote, size int64) error {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
@@ -97,7 +97,7 @@ func (m memoryReader) CanRead(peer framework.Incarnation, r btl.Remote, size int
 	return err
 }
 
-// Read implements btl.RemoteReader.
+// Read implements btl.RMA.
 func (m memoryReader) Read(peer framework.Incarnation, r btl.Remote, offset int64, dst []byte) (int, error) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
@@ -105,7 +105,10 @@ func (m memoryReader) Read(peer framework.Incarnation, r btl.Remote, offset int6
 	return copy(dst[:m.network.step(len(dst))], src), err
 }
 
-// Notes implements btl.RemoteReader.
+// Copier implements btl.RMA. Only the receiver copies.
+func (m memoryReader) Copier() btl.Copier { return nil }
+
+// Notes implements btl.RMA.
 func (m memoryReader) Notes(framework.Incarnation) []string {
 	return []string{"one copy from allocated memory: on"}
 }

@@ -38,8 +38,6 @@ type wire struct {
 
 	// The following fields belong to the receiver.
 	receiver btl.Inbound
-	// Nil if the receiver does not place payloads.
-	placer btl.Placer
 	// Bytes of the first frame's payload that have been placed.
 	placedBytes int
 }
@@ -112,7 +110,7 @@ func (w *wire) end(why error) {
 }
 
 // Reserve implements btl.Endpoint.
-func (w *wire) Reserve(n int) []byte {
+func (w *wire) Reserve(n int, _ btl.Placement) []byte {
 	w.from.network.mu.Lock()
 	defer w.from.network.mu.Unlock()
 	w.reserved = nil
@@ -237,8 +235,8 @@ func (w *wire) deliverNext() (came int, more bool, err error) {
 	}
 	frame := w.frames[0]
 	var dst []byte
-	if frame.done != nil && w.placer != nil {
-		f.upcall(func() { dst = w.placer.Place(frame.data, len(frame.payload)) })
+	if frame.done != nil {
+		f.upcall(func() { dst = w.receiver.Place(frame.data, len(frame.payload)) })
 		if len(w.frames) == 0 || w.frames[0] != frame { // The sender has withdrawn it.
 			return 0, true, nil
 		}
@@ -252,7 +250,7 @@ func (w *wire) deliverNext() (came int, more bool, err error) {
 		}
 		w.pop()
 		f.placed.Add(1)
-		f.upcall(func() { err = w.placer.Placed(frame.data, len(frame.payload)) })
+		f.upcall(func() { err = w.receiver.Placed(frame.data, len(frame.payload)) })
 	case w.placedBytes > 0: // The receive has ended.
 		w.pop()
 	default:

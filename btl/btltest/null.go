@@ -87,7 +87,7 @@ type nullPath struct {
 	ended, closed bool
 }
 
-func (p *nullPath) Reserve(n int) []byte {
+func (p *nullPath) Reserve(n int, _ btl.Placement) []byte {
 	if p.next-p.first == nullFrames || p.ended || p.closed {
 		return nil
 	}

@@ -24,8 +24,8 @@ type path struct {
 func (p *path) Unwrap() any { return p.Endpoint }
 
 // Reserve implements btl.Endpoint.
-func (p *path) Reserve(n int) []byte {
-	b := p.Endpoint.Reserve(n)
+func (p *path) Reserve(n int, placement btl.Placement) []byte {
+	b := p.Endpoint.Reserve(n, placement)
 	p.isOpened = p.isOpened || b != nil
 	return b
 }
@@ -58,7 +58,7 @@ func (p *path) close() { p.from.locked(p.Close) }
 
 // trySend sends a frame if the path accepts it now. The sender's lock is held.
 func (p *path) trySend(frame []byte) (sent bool) {
-	b := p.Reserve(len(frame))
+	b := p.Reserve(len(frame), btl.RingStart)
 	if b == nil {
 		return false
 	}

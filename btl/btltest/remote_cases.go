@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/framework/kittest"
 )
 
-// remoteCases are about btl.RemoteReader. A module without it skips them.
+// remoteCases are about btl.RMA. A module without it skips them.
 func remoteCases() claims {
 	return claims{
 		kittest.New("ReadCopiesExposedMemory", 2, (*world).readCopies),
@@ -31,8 +31,8 @@ type remote struct {
 	world  *world
 	reader *node
 	peer   *node
-	reads  btl.RemoteReader
-	owner  btl.RemoteReader
+	reads  btl.RMA
+	owner  btl.RMA
 }
 
 // remote returns a pair whose first process exposes memory and whose second one reads.
@@ -42,7 +42,7 @@ func (w *world) remote() *remote {
 }
 
 func (w *world) newRemote(a, b *node) *remote {
-	r := &remote{w, b, a, ability[btl.RemoteReader](w, b.module), ability[btl.RemoteReader](w, a.module)}
+	r := &remote{w, b, a, ability[btl.RMA](w, b.module), ability[btl.RMA](w, a.module)}
 	a.greet(b)
 	return r
 }

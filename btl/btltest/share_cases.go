@@ -15,7 +15,10 @@ type copier struct {
 // copier skips the case if the other process cannot write.
 func (w *world) copier() *copier {
 	r := w.remote()
-	c := &copier{r, ability[btl.Copier](w, r.reader.module), ability[btl.Copier](w, r.peer.module)}
+	c := &copier{r, r.reads.Copier(), r.owner.Copier()}
+	if c.sharer == nil {
+		w.Skipf("only the receiver copies")
+	}
 	if err := c.canWrite(); err != nil {
 		w.checkErrorText("CanWrite", err)
 		w.Skipf("the module cannot write: %v", err)

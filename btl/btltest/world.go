@@ -194,7 +194,10 @@ func (n *node) PeerChanged(ev framework.PeerEvent) {
 	n.recordLoss(loss{ev.Peer, ev.Err, true})
 }
 
-// Card implements btl.CardHolder.
+// LinkChanged implements btl.Receiver.
+func (n *node) LinkChanged(framework.Incarnation, string) {}
+
+// Card implements btl.Receiver.
 func (n *node) Card(peer framework.Incarnation) (framework.Peer, bool) {
 	for _, other := range n.world.nodes {
 		if other.peer.Incarnation == peer {

@@ -129,7 +129,7 @@ func (m *module) Close() error {
 // endpoint is the path to the process itself.
 type endpoint struct{ m *module }
 
-func (e endpoint) Reserve(n int) []byte {
+func (e endpoint) Reserve(n int, _ btl.Placement) []byte {
 	if e.m.producer == nil {
 		return nil
 	}

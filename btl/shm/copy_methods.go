@@ -140,7 +140,7 @@ func (m *module) recordFailure(s *peerMemory, op string, err error) error {
 	return err
 }
 
-// CanRead implements btl.RemoteReader.
+// CanRead implements btl.RMA.
 func (m *module) CanRead(peer framework.Incarnation, r btl.Remote, size int64) error {
 	d, err := decodeDescription(r)
 	if err != nil {
@@ -200,7 +200,7 @@ func (m *module) probeOnce(s *peerMemory) error {
 // errPathEnded does not disable a method, because it concerns one message only.
 var errPathEnded = errors.New("the peer has ended the path and the send")
 
-// Read implements btl.RemoteReader. A sender ends its path before it fails its sends, whose memory
+// Read implements btl.RMA. A sender ends its path before it fails its sends, whose memory
 // belongs to the program again afterwards. The copy is therefore valid only if the path is still
 // open after it.
 func (m *module) Read(peer framework.Incarnation, r btl.Remote, offset int64, dst []byte) (int, error) {
@@ -244,7 +244,7 @@ func (m *module) read(peer framework.Incarnation, r btl.Remote, offset int64, ds
 	return n, nil
 }
 
-// Notes implements btl.RemoteReader.
+// Notes implements btl.RMA.
 func (m *module) Notes(peer framework.Incarnation) []string {
 	s, noPath := m.peerMemoryOf(peer)
 	notes := make([]string, methodCount)

@@ -84,7 +84,7 @@ func regionName(inboxName string, number uint32) string {
 // osPage is the smallest page size of the supported machines.
 const osPage = 4096
 
-// Allocate implements btl.RemoteReader. Each allocation is a segment.
+// Allocate implements btl.RMA. Each allocation is a segment.
 func (m *module) Allocate(bytes int) ([]byte, error) {
 	seg, mapped, view, number, err := m.newRegion(bytes)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *regionSet) replace(regions []*region) { s.byAddress.Store(&regions) }
 
 func compareBase(r *region, base uint64) int { return cmp.Compare(r.base, base) }
 
-// Free implements btl.RemoteReader. It returns the memory to the system at once. Peers that still
+// Free implements btl.RMA. It returns the memory to the system at once. Peers that still
 // map the region retain its header.
 func (m *module) Free(mem []byte) error {
 	m.regions.mu.Lock()
@@ -161,7 +161,7 @@ func (s *regionSet) findRegion(address, length uint64) *region {
 	return r
 }
 
-// Expose implements btl.RemoteReader. It ignores the hint and searches the regions for buf, because
+// Expose implements btl.RMA. It ignores the hint and searches the regions for buf, because
 // a user's buffer may be a slice of an allocation. The cost is a binary search.
 func (m *module) Expose(buf []byte, _ bool) (btl.Remote, bool) {
 	if len(buf) == 0 {

@@ -41,6 +41,12 @@ func (p *testProc) PathDown(_ framework.Incarnation, err error) {
 func (p *testProc) PeerChanged(ev framework.PeerEvent) {
 	p.peerEndedErrors = append(p.peerEndedErrors, ev.Err)
 }
+func (p *testProc) LinkChanged(framework.Incarnation, string) {}
+func (p *testProc) Card(framework.Incarnation) (framework.Peer, bool) {
+	return framework.Peer{}, false
+}
+func (p *testProc) Place([]byte, int) []byte                     { return nil }
+func (p *testProc) Placed([]byte, int) error                     { return nil }
 func (p *testProc) Limits(_ framework.Incarnation, _, frame int) { p.frameLimit = frame }
 func (p *testProc) Frame([]byte) error                           { p.frames++; return p.frameErr }
 func newPair(t *testing.T, change func(int, *params)) *pair      { return newPairOf(t, OnHeap(), change) }
@@ -126,7 +132,7 @@ func (w *pair) poll(t *testing.T, cond func() bool) {
 func (w *pair) send(t *testing.T, ep btl.Endpoint, frame []byte) {
 	t.Helper()
 	w.poll(t, func() bool {
-		b := ep.Reserve(len(frame))
+		b := ep.Reserve(len(frame), btl.RingStart)
 		if b == nil {
 			return false
 		}

@@ -125,23 +125,18 @@ type endpoint struct {
 	isWaiting bool
 }
 
-// Reserve costs a comparison unless the ring was full at the last check.
-func (e *endpoint) Reserve(n int) []byte {
+// Reserve costs two comparisons unless the ring was full at the last check.
+func (e *endpoint) Reserve(n int, placement btl.Placement) []byte {
 	if e.producer == nil {
 		return nil
 	}
-	if b := e.producer.Reserve(n); b != nil {
-		return b
+	var b []byte
+	if placement == btl.FullRing {
+		b = e.producer.ReserveWide(n)
+	} else {
+		b = e.producer.Reserve(n)
 	}
-	return e.waitForCells(n)
-}
-
-// ReserveWide implements btl.WideReserver.
-func (e *endpoint) ReserveWide(n int) []byte {
-	if e.producer == nil {
-		return nil
-	}
-	if b := e.producer.ReserveWide(n); b != nil {
+	if b != nil {
 		return b
 	}
 	return e.waitForCells(n)

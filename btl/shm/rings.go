@@ -202,7 +202,7 @@ const (
 	leastDefaultRing = 1 << 20
 
 	// A ring of this many private caches of a core has evicted a cache line when its cells are
-	// reused (btl.WideReserver). Two ranks have such a ring, up to largestDefaultRing.
+	// reused (btl.FullRing). Two ranks have such a ring, up to largestDefaultRing.
 	cachesPerRing      = 2
 	largestDefaultRing = 4 << 20
 )

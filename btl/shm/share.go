@@ -47,6 +47,9 @@ func chunkSize(size int) int {
 	return max(chunk, (size+shmlayout.MaxChunks-1)/shmlayout.MaxChunks)
 }
 
+// Copier implements btl.RMA.
+func (m *module) Copier() btl.Copier { return m }
+
 // Share implements btl.Copier.
 func (m *module) Share(peer framework.Incarnation, buf []byte) btl.Share {
 	p := m.inboundPaths[peer]

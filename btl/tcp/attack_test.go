@@ -3,6 +3,7 @@ package tcp
 import (
 	"testing"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -30,7 +31,7 @@ func TestWindow_LargerThanThePeers_FramesBehindALostOneAreStored(t *testing.T) {
 		a, b, e := j.met()
 		from, to := a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]
 		j.until("the first acknowledgment", from.path.isIdle)
-		for e.Reserve(a.config.frameLimit) != nil {
+		for e.Reserve(a.config.frameLimit, btl.RingStart) != nil {
 			e.Commit(a.config.frameLimit)
 		}
 		for n := to.path.nextExpected + 1; n < from.path.nextNumber; n++ {

@@ -44,7 +44,7 @@ func TestIdlePeer_AfterSmallFramesAndBurst_KeepsLittleMemory(t *testing.T) {
 	}
 	most("small frames one after another", 4<<10)
 	for range 500 { // the other end does not look meanwhile
-		if b := ends[0].Reserve(1 << 10); b != nil {
+		if b := ends[0].Reserve(1<<10, btl.RingStart); b != nil {
 			ends[0].Commit(1 << 10)
 		}
 	}

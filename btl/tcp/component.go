@@ -122,8 +122,6 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 		timers: timers{startedAt: time.Now(), nextAt: time.Hour},
 		pacer:  pacer{interval: 1},
 	}
-	m.linkWatcher, _ = framework.As[btl.LinkWatcher](env.Upcall)
-	m.inbound.cardHolder, _ = framework.As[btl.CardHolder](env.Upcall)
 	if m.config.security != securityNone {
 		rand.Read(m.cardKey[:])
 	}

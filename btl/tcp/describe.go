@@ -134,9 +134,7 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 	return "its network gets a link when more data is in flight"
 }
 
-// notifyWatcher reports a link event to the protocol.
-func (p *peerConn) notifyWatcher(event string) {
-	if w := p.module.linkWatcher; w != nil {
-		w.Link(p.incarnation, event)
-	}
+// notifyProtocol reports a link event to the protocol.
+func (p *peerConn) notifyProtocol(event string) {
+	p.module.env.Upcall.LinkChanged(p.incarnation, event)
 }

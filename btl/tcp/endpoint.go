@@ -100,7 +100,7 @@ func (p *peerConn) requestAck() {
 }
 
 // Reserve implements btl.Endpoint. The memory belongs to the send buffer.
-func (e *endpoint) Reserve(n int) []byte {
+func (e *endpoint) Reserve(n int, _ btl.Placement) []byte {
 	if !e.canSend(n) {
 		return nil
 	}

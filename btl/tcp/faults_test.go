@@ -112,7 +112,7 @@ func TestReconnect_NewIncarnation_GetsNoOldFrame(t *testing.T) {
 	}
 	b.peers.byIncarnation = map[framework.Incarnation]*peerConn{}
 	b.end()
-	if f := e.Reserve(3); f != nil {
+	if f := e.Reserve(3, btl.RingStart); f != nil {
 		e.Commit(copy(f, "old"))
 	}
 	c := j.open(1, fixed)
@@ -135,10 +135,10 @@ func TestWindow_PeerDoesNotRead_OthersProceed(t *testing.T) {
 	a, b, e := j.met()
 	c := j.procs[2]
 	other := a.connect(c)
-	j.until("room", func() bool { return other.Reserve(1) != nil })
+	j.until("room", func() bool { return other.Reserve(1, btl.RingStart) != nil })
 	sent := 0
 	for frame := make([]byte, 1000); ; sent++ {
-		dst := e.Reserve(len(frame))
+		dst := e.Reserve(len(frame), btl.RingStart)
 		if dst == nil {
 			break
 		}
@@ -150,7 +150,7 @@ func TestWindow_PeerDoesNotRead_OthersProceed(t *testing.T) {
 	}
 	before := len(c.got)
 	for range 1000 {
-		j.until("room at the other one", func() bool { return other.Reserve(100) != nil }, b)
+		j.until("room at the other one", func() bool { return other.Reserve(100, btl.RingStart) != nil }, b)
 		other.Commit(100)
 	}
 	j.until("what the other one reads", func() bool { return len(c.got) == before+1000 }, b)

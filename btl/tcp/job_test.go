@@ -47,9 +47,9 @@ func (p *process) PeerChanged(ev framework.PeerEvent)          { p.lost = append
 func (p *process) Limits(_ framework.Incarnation, eager, frame int) {
 	p.limits = append(p.limits, [2]int{eager, frame})
 }
-func (p *process) Link(_ framework.Incarnation, note string) { p.links = append(p.links, note) }
-func (p *process) Frame(b []byte) error                      { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
-func (p *process) Placed([]byte, int) error                  { p.placed++; return nil }
+func (p *process) LinkChanged(_ framework.Incarnation, note string) { p.links = append(p.links, note) }
+func (p *process) Frame(b []byte) error                             { p.got = append(p.got, bytes.Clone(b)); return p.refuse }
+func (p *process) Placed([]byte, int) error                         { p.placed++; return nil }
 func (p *process) Card(peer framework.Incarnation) (framework.Peer, bool) {
 	for _, other := range p.j.procs {
 		if other.incarnation == peer && !p.alone {
@@ -162,7 +162,7 @@ func (j *job) until(what string, cond func() bool, held ...*process) {
 func (j *job) send(e btl.Endpoint, b []byte) {
 	j.t.Helper()
 	j.until("room", func() bool {
-		dst := e.Reserve(len(b))
+		dst := e.Reserve(len(b), btl.RingStart)
 		if dst != nil {
 			e.Commit(copy(dst, b))
 		}

@@ -3,6 +3,8 @@ package tcp
 import (
 	"slices"
 	"testing"
+
+	"github.com/ferrympi/ferry/btl"
 )
 
 // The smaller peer may dial first, and a path may open again over existing links.
@@ -19,10 +21,10 @@ func TestLimits_SmallerPeer_AreReportedForEachPath(t *testing.T) {
 	want := [][2]int{{1 << 10, 1 << 10}}
 	for range 2 {
 		e := a.connect(b)
-		if e.Reserve(1<<10+1) != nil {
+		if e.Reserve(1<<10+1, btl.RingStart) != nil {
 			t.Fatal("a frame may go before the protocol has heard of the peer's limits")
 		}
-		j.until("room", func() bool { return e.Reserve(1) != nil })
+		j.until("room", func() bool { return e.Reserve(1, btl.RingStart) != nil })
 		if !slices.Equal(a.limits, want) {
 			t.Errorf("reported limits are %v, want %v", a.limits, want)
 		}

@@ -181,7 +181,7 @@ func (l *link) chooseMode(canPlace bool) bool {
 	switch {
 	case h.kind == kindFrame && p.inbound.handler == nil:
 		l.mode = modeSkipped
-	case h.gatherSize > 0 && h.bodySize >= readAheadSize && p.inbound.placer != nil:
+	case h.gatherSize > 0 && h.bodySize >= readAheadSize && p.inbound.handler != nil:
 		if !canPlace {
 			return false
 		}
@@ -222,7 +222,7 @@ func (l *link) readPlaced() (ok, isWhole bool) {
 	p, h := l.peer, &l.header
 	head := l.gatherHeader[:h.gatherSize]
 	l.isInUpcall = true
-	dst := p.inbound.placer.Place(head, h.bodySize-h.gatherSize)
+	dst := p.inbound.handler.Place(head, h.bodySize-h.gatherSize)
 	l.isInUpcall = false
 	switch {
 	case l.state == connClosed:
@@ -282,7 +282,7 @@ func (l *link) deliverFrame() {
 	p.recordInOrder(headerSize + h.bodySize)
 	switch mode {
 	case modePlaced:
-		p.handleDeliveryError(p.inbound.placer.Placed(l.gatherHeader[:h.gatherSize], h.bodySize-h.gatherSize))
+		p.handleDeliveryError(p.inbound.handler.Placed(l.gatherHeader[:h.gatherSize], h.bodySize-h.gatherSize))
 	case modeBuffered, modeAssembled:
 		p.deliver(h, bytes)
 	}

@@ -44,7 +44,7 @@ func TestReorderBuffer_AllFramesBuffered_DeliversInOrder(t *testing.T) {
 	j.until("all frames", func() bool {
 		to.reorder.isBuffering = true
 		for from.path.countUp() < 4 || sent < 400 {
-			dst := e.Reserve(len(frame))
+			dst := e.Reserve(len(frame), btl.RingStart)
 			if dst == nil {
 				break
 			}
@@ -145,7 +145,7 @@ func TestLink_WriteFails_ReadsToTheEndFirst(t *testing.T) {
 		j.send(back, []byte("first"))
 		j.until("both ways", func() bool { return len(a.got) == 1 && e.Idle() && back.Idle() })
 		for _, s := range []string{"second", "third"} {
-			e.Commit(copy(e.Reserve(len(s)), s))
+			e.Commit(copy(e.Reserve(len(s), btl.RingStart), s))
 		}
 		a.end()
 		l := b.peers.byIncarnation[a.incarnation].links[0]
@@ -154,7 +154,7 @@ func TestLink_WriteFails_ReadsToTheEndFirst(t *testing.T) {
 				break
 			}
 			b.pacer.pollCount++
-			back.Commit(copy(back.Reserve(2), "no"))
+			back.Commit(copy(back.Reserve(2, btl.RingStart), "no"))
 			time.Sleep(time.Millisecond)
 		}
 		j.until("the end", func() bool { return len(b.lost) > 0 })

@@ -34,10 +34,7 @@ type module struct {
 	peers        peerTable
 	readyLinks   []*link
 	pendingPeers []*peerConn
-
-	// nil if the protocol takes no link events.
-	linkWatcher btl.LinkWatcher
-	isClosed    bool
+	isClosed     bool
 }
 
 // config has the parameters in the units of this package.
@@ -75,8 +72,6 @@ type inbound struct {
 	// Oldest first.
 	conns        []*inboundConn
 	refusedCount int
-	// nil if cards arrive by Connect only.
-	cardHolder btl.CardHolder
 }
 
 // scratch is reused memory for one system call or one TLS record.

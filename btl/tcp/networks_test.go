@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/internal/netaddr"
 )
 
@@ -115,7 +116,7 @@ func (j *job) busy(a, b *process, done func() bool) {
 	e, frame := a.peers.byIncarnation[b.incarnation].outbound.endpoint, make([]byte, 16<<10)
 	j.until("links while much is under way", func() bool {
 		for !done() {
-			dst := e.Reserve(len(frame))
+			dst := e.Reserve(len(frame), btl.RingStart)
 			if dst == nil {
 				return false
 			}
@@ -206,7 +207,7 @@ func TestReconnect_ProcessResumes_TriesBeforeItFails(t *testing.T) {
 	j.procs = append(j.procs, c)
 	e = a.connect(c)
 	a.timers.startedAt = a.timers.startedAt.Add(-time.Hour)
-	j.until("room", func() bool { return len(a.lost) > 0 || e.Reserve(1) != nil })
+	j.until("room", func() bool { return len(a.lost) > 0 || e.Reserve(1, btl.RingStart) != nil })
 	if len(a.lost) > 0 {
 		t.Error(a.lost)
 	}

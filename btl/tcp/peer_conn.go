@@ -52,9 +52,7 @@ type outboundPath struct {
 
 // inboundPath is the path from the peer.
 type inboundPath struct {
-	handler btl.Inbound
-	// nil if handler has no placement.
-	placer     btl.Placer
+	handler    btl.Inbound
 	pathNumber uint64
 	source     peerSource
 }
@@ -114,7 +112,7 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 		old.close()
 		p.stall.recordLoss(old)
 		p.lastLossReason = fmt.Sprintf("%v: the peer has reconnected", old)
-		p.notifyWatcher("lost: " + p.lastLossReason)
+		p.notifyProtocol("lost: " + p.lastLossReason)
 	}
 	err := setKeepalive(l.fd)
 	if err == nil {
@@ -142,7 +140,7 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	p.acks.requestedUpTo = 0
 	p.reconnector.linkUp(l.slot, now, l.remoteAddr.Addr())
 	l.enqueue()
-	p.notifyWatcher("up: " + l.String())
+	p.notifyProtocol("up: " + l.String())
 	p.markPending()
 	p.reportLimits()
 	p.module.scheduleAt(now)
@@ -182,7 +180,7 @@ func (p *peerConn) loseLink(l *link) {
 		p.module.env.Logger.Warn("btl tcp: closed a connection with damaged data and reconnects; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
 	p.module.scheduleAt(now)
-	p.notifyWatcher(fmt.Sprintf("lost: %v: %v", l, err))
+	p.notifyProtocol(fmt.Sprintf("lost: %v: %v", l, err))
 	p.resumeLinks()
 	if p.path.damagedLinks > maxDamagedLinks {
 		p.fail("receive", err)
@@ -226,7 +224,7 @@ func (p *peerConn) close() {
 		delete(p.module.peers.byIncarnation, p.incarnation)
 	}
 	e := p.outbound.endpoint
-	if p.inbound.handler, p.inbound.placer, p.outbound.endpoint, p.reorder.frames = nil, nil, nil, nil; e != nil {
+	if p.inbound.handler, p.outbound.endpoint, p.reorder.frames = nil, nil, nil; e != nil {
 		e.peer = nil
 	}
 	p.path.ackedUpTo = p.path.nextNumber

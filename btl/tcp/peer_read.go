@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -29,13 +28,12 @@ func (p *peerConn) deliver(h header, b []byte) {
 	case kindOpen:
 		p.inbound.pathNumber = le.Uint64(b)
 		p.inbound.handler = p.module.env.Upcall.Accept(p.incarnation)
-		p.inbound.placer, _ = framework.As[btl.Placer](p.inbound.handler)
 	case kindFrame:
 		if p.inbound.handler != nil {
 			p.handleDeliveryError(p.inbound.handler.Frame(b))
 		}
 	case kindLeave:
-		p.inbound.handler, p.inbound.placer = nil, nil
+		p.inbound.handler = nil
 	case kindRefuse:
 		if p.outbound.endpoint != nil && le.Uint64(b) == p.outbound.pathsOpened {
 			p.outbound.refusal = fmt.Errorf("the peer has ended the path: %.*q", maxReasonSize, b[8:])
@@ -52,7 +50,7 @@ func (p *peerConn) handleDeliveryError(err error) {
 	if err == nil || p.isClosed {
 		return
 	}
-	p.inbound.handler, p.inbound.placer = nil, nil
+	p.inbound.handler = nil
 	reason := err.Error()
 	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inbound.pathNumber), reason[:min(len(reason), maxReasonSize)]...))
 	p.module.env.Ended("btl tcp", p.incarnation, "receive", err)

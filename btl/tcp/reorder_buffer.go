@@ -105,10 +105,10 @@ func (p *peerConn) deliverBuffered() {
 
 // deliverFrame delivers a buffered frame, its payload into memory of the protocol if there is any.
 func (p *peerConn) deliverFrame(s bufferedFrame) {
-	if k := s.header.gatherSize; k > 0 && p.inbound.placer != nil {
-		if dst := p.inbound.placer.Place(s.bytes[:k], s.header.bodySize-k); dst != nil {
+	if k := s.header.gatherSize; k > 0 && p.inbound.handler != nil {
+		if dst := p.inbound.handler.Place(s.bytes[:k], s.header.bodySize-k); dst != nil {
 			copy(dst, s.bytes[k:])
-			p.handleDeliveryError(p.inbound.placer.Placed(s.bytes[:k], s.header.bodySize-k))
+			p.handleDeliveryError(p.inbound.handler.Placed(s.bytes[:k], s.header.bodySize-k))
 			return
 		}
 	}

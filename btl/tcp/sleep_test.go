@@ -39,7 +39,9 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	for i, p := range j.procs {
 		ends[i] = &end{process: p, Endpoint: p.connect(j.procs[1-i])}
 	}
-	j.until("room", func() bool { return ends[0].Reserve(1) != nil && ends[1].Reserve(1) != nil })
+	j.until("room", func() bool {
+		return ends[0].Reserve(1, btl.RingStart) != nil && ends[1].Reserve(1, btl.RingStart) != nil
+	})
 	for i, e := range ends {
 		e.from = e.PeerSource(j.procs[1-i].incarnation).(btl.Peeker)
 	}
@@ -48,7 +50,7 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 		switch rnd.IntN(10) {
 		case 0, 1, 2:
 			n := 1 + rnd.IntN(min(e.config.frameLimit-64, 1<<rnd.IntN(18)))
-			if b := e.Reserve(n); b != nil {
+			if b := e.Reserve(n, btl.RingStart); b != nil {
 				e.Commit(n)
 				e.sent++
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -91,7 +92,7 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.incarnation].path.isIdle() })
 	b.connect(a)
 	j.until("the peer's path", func() bool { return b.peers.byIncarnation[a.incarnation].path.isIdle() })
-	dst := e.Reserve(100)
+	dst := e.Reserve(100, btl.RingStart)
 	if dst == nil {
 		t.Fatal("no room")
 	}

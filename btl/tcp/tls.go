@@ -152,10 +152,7 @@ func (m *module) cardOf(incarnation framework.Incarnation) (*businessCard, error
 	if p := m.peers.byIncarnation[incarnation]; p != nil && p.card != nil {
 		return p.card, nil
 	}
-	if m.inbound.cardHolder == nil {
-		return nil, nil
-	}
-	peer, ok := m.inbound.cardHolder.Card(incarnation)
+	peer, ok := m.env.Upcall.Card(incarnation)
 	if !ok {
 		return nil, nil
 	}

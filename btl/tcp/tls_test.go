@@ -314,7 +314,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	}
 	for range 3 { // one read takes them all
 		before := waiting()
-		e.Commit(copy(e.Reserve(9), "at once"))
+		e.Commit(copy(e.Reserve(9, btl.RingStart), "at once"))
 		a.PollAll()
 		for waiting() == before {
 		}

@@ -108,7 +108,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 }
 
 // Reserve returns nil while a datagram is blocked. One datagram at a time preserves order.
-func (e *path) Reserve(n int) []byte {
+func (e *path) Reserve(n int, _ btl.Placement) []byte {
 	if e.isBlocked || e.closed {
 		return nil
 	}

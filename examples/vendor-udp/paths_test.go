@@ -32,12 +32,15 @@ func (s *node) send() {
 	if s.sent == s.limit {
 		return
 	}
-	if b := s.to.Reserve(size(s.sent)); b != nil {
+	if b := s.to.Reserve(size(s.sent), btl.RingStart); b != nil {
 		binary.LittleEndian.PutUint64(b, s.sent)
 		s.sent++
 		s.to.Commit(len(b))
 	}
 }
+
+func (s *node) Place([]byte, int) []byte { return nil }
+func (s *node) Placed([]byte, int) error { return nil }
 
 func (s *node) Frame(b []byte) error {
 	if n := binary.LittleEndian.Uint64(b); n != s.received || len(b) != size(n) {
@@ -110,7 +113,7 @@ func TestPath_ProcessWasStopped_StaysOpen(t *testing.T) {
 	stop := func() { a.openedAt = a.openedAt.Add(-time.Hour) }
 	stop()
 	waitFor(t, "the path opens", func() bool { a.Poll(); b.Poll(); return e.dest != nil || e.closed })
-	e.Reserve(9)
+	e.Reserve(9, btl.RingStart)
 	e.Commit(9)
 	stop()
 	waitFor(t, "the frame is acknowledged", func() bool { a.Poll(); b.Poll(); return e.Idle() })

@@ -179,7 +179,7 @@ func (e *sendPath) remove() {
 }
 
 // Reserve implements btl.Endpoint.
-func (e *sendPath) Reserve(n int) []byte {
+func (e *sendPath) Reserve(n int, _ btl.Placement) []byte {
 	if e.dest == nil || e.closed || float64(e.nextSeq-e.firstUnacked) >= e.window {
 		return nil
 	}

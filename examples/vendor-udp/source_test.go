@@ -61,7 +61,7 @@ func TestPeek_HostError_IsReportedByPoll(t *testing.T) {
 	name, _ := syscall.Getsockname(free)
 	syscall.Close(free)
 	e.dest = toSockaddr(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addrPort(name).Port()))
-	e.Reserve(9)
+	e.Reserve(9, btl.RingStart)
 	e.Commit(9)
 	s := &source{m: a, peer: b.env.Self}
 	waitFor(t, "Peek reads the ICMP error", func() bool { s.Peek(1); return a.hasHostErrors })

@@ -10,11 +10,17 @@ import (
 // discardProtocol accepts every path and frame.
 type discardProtocol struct{}
 
-func (discardProtocol) Accept(framework.Incarnation) btl.Inbound { return discardProtocol{} }
-func (discardProtocol) Frame([]byte) error                       { return nil }
-func (discardProtocol) Limits(framework.Incarnation, int, int)   {}
-func (discardProtocol) PathDown(framework.Incarnation, error)    {}
-func (discardProtocol) PeerChanged(framework.PeerEvent)          {}
+func (discardProtocol) Accept(framework.Incarnation) btl.Inbound  { return discardProtocol{} }
+func (discardProtocol) Frame([]byte) error                        { return nil }
+func (discardProtocol) Limits(framework.Incarnation, int, int)    {}
+func (discardProtocol) PathDown(framework.Incarnation, error)     {}
+func (discardProtocol) LinkChanged(framework.Incarnation, string) {}
+func (discardProtocol) Card(framework.Incarnation) (framework.Peer, bool) {
+	return framework.Peer{}, false
+}
+func (discardProtocol) Place([]byte, int) []byte        { return nil }
+func (discardProtocol) Placed([]byte, int) error        { return nil }
+func (discardProtocol) PeerChanged(framework.PeerEvent) {}
 
 // Datagrams of unknown senders never panic, whether the path is unknown, opening or open.
 func FuzzDatagram(f *testing.F) {
@@ -36,7 +42,7 @@ func FuzzDatagram(f *testing.F) {
 		for _, ready := range []bool{false, true} {
 			if ready && !e.closed {
 				e.handleOpened(from)
-				if frame := e.Reserve(9); frame != nil {
+				if frame := e.Reserve(9, btl.RingStart); frame != nil {
 					e.Commit(9)
 				}
 			}

@@ -176,7 +176,7 @@ func (m *brokenModule) Close() error {
 // deaf is a path that never opens.
 type deaf struct{}
 
-func (deaf) Reserve(int) []byte { return nil }
-func (deaf) Commit(int)         {}
-func (deaf) Idle() bool         { return true }
-func (deaf) Close()             {}
+func (deaf) Reserve(int, btl.Placement) []byte { return nil }
+func (deaf) Commit(int)                        {}
+func (deaf) Idle() bool                        { return true }
+func (deaf) Close()                            {}

@@ -23,6 +23,12 @@ func (p protocol) Accept(framework.Incarnation) btl.Inbound     { return p }
 func (p protocol) Limits(framework.Incarnation, int, int)       {}
 func (p protocol) PathDown(peer framework.Incarnation, _ error) { p.m.Forget(peer) }
 func (p protocol) PeerChanged(ev framework.PeerEvent)           { p.m.Forget(ev.Peer) }
+func (protocol) LinkChanged(framework.Incarnation, string)      {}
+func (protocol) Card(framework.Incarnation) (framework.Peer, bool) {
+	return framework.Peer{}, false
+}
+func (protocol) Place([]byte, int) []byte { return nil }
+func (protocol) Placed([]byte, int) error { return nil }
 func (p protocol) Frame(b []byte) error {
 	if b[0] == 0xff {
 		return errors.New("invalid")
@@ -93,7 +99,7 @@ func FuzzMessages(f *testing.F) {
 			if m.handleMessage(append(b, x.body...)) != nil {
 				break
 			}
-			if ep.Reserve(100) != nil {
+			if ep.Reserve(100, btl.RingStart) != nil {
 				ep.Commit(100)
 			}
 		}

@@ -93,8 +93,14 @@ func (u *upcalls) PathDown(_ framework.Incarnation, e error) {
 	u.lost = append(u.lost, e)
 	u.mu.Unlock()
 }
-func (u *upcalls) PeerChanged(ev framework.PeerEvent) { u.PathDown(ev.Peer, ev.Err) }
-func (u *upcalls) Frame([]byte) error                 { u.got++; return nil }
+func (u *upcalls) PeerChanged(ev framework.PeerEvent)        { u.PathDown(ev.Peer, ev.Err) }
+func (u *upcalls) LinkChanged(framework.Incarnation, string) {}
+func (u *upcalls) Card(framework.Incarnation) (framework.Peer, bool) {
+	return framework.Peer{}, false
+}
+func (u *upcalls) Place([]byte, int) []byte { return nil }
+func (u *upcalls) Placed([]byte, int) error { return nil }
+func (u *upcalls) Frame([]byte) error       { u.got++; return nil }
 
 // open opens a plugin with its log on w.
 func open(t *testing.T, e host.Entry, w io.Writer, change func(params any)) (btl.Module, btl.Env, *upcalls, error) {
@@ -162,7 +168,7 @@ func traffic(t *testing.T, m btl.Module, env btl.Env, u *upcalls, harm func()) (
 	var began time.Time
 	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
 		env.Engine.Lock()
-		if b := ep.Reserve(100); b != nil {
+		if b := ep.Reserve(100, btl.RingStart); b != nil {
 			ep.Commit(100)
 		}
 		env.Engine.Progress()
@@ -247,7 +253,7 @@ func TestRings_BothFull_PollDoesNotBlock(t *testing.T) {
 			defer env.Engine.Unlock()
 			ep, err := m.Connect(framework.Peer{Incarnation: env.Self, Proc: env.Identity.Proc, Blob: m.Blob()})
 			for sent := 0; err == nil && u.got < frames; m.Poll() {
-				for ; sent < frames && ep.Reserve(m.Caps().FrameLimit) != nil; sent++ {
+				for ; sent < frames && ep.Reserve(m.Caps().FrameLimit, btl.RingStart) != nil; sent++ {
 					ep.Commit(m.Caps().FrameLimit)
 				}
 			}
@@ -277,7 +283,7 @@ func TestCommit_AfterEnd_IsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		late := time.Now().Add(20 * time.Second)
-		for ep.Reserve(100) == nil && time.Now().Before(late) {
+		for ep.Reserve(100, btl.RingStart) == nil && time.Now().Before(late) {
 			m.Poll()
 		}
 		_ = syscall.Kill(child(t), syscall.SIGKILL)

@@ -26,7 +26,7 @@ type outbound struct {
 }
 
 // Reserve returns memory of the path. It is not in the ring, which has room for one reservation only, while several paths may have one.
-func (e *outbound) Reserve(n int) []byte {
+func (e *outbound) Reserve(n int, _ btl.Placement) []byte {
 	if e.isBlocked() {
 		return nil
 	}

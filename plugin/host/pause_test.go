@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/framework"
 )
 
@@ -62,7 +63,7 @@ func TestPlugin_AfterPause_PollsAgain(t *testing.T) {
 		e.Lock()
 		end := u.got + frames
 		for sent := u.got; u.got < end && time.Now().Before(limit); m.Poll() {
-			if sent == u.got && ep.Reserve(8) != nil {
+			if sent == u.got && ep.Reserve(8, btl.RingStart) != nil {
 				ep.Commit(8)
 				sent++
 			}

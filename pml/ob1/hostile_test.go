@@ -24,11 +24,11 @@ func (s *sink) Poll() int { return 0 }
 func (s *sink) Caps() btl.Caps {
 	return btl.Caps{EagerLimit: 1024, FrameLimit: 4096, LatencyNS: 1, Device: "nowhere"}
 }
-func (s *sink) Blob() []byte               { return []byte{} }
-func (s *sink) Reach(framework.Peer) error { return nil }
-func (s *sink) Reserve(n int) []byte       { s.last = make([]byte, n); return s.last }
-func (s *sink) Commit(n int)               { s.last = s.last[:n] }
-func (s *sink) Idle() bool                 { return true }
+func (s *sink) Blob() []byte                          { return []byte{} }
+func (s *sink) Reach(framework.Peer) error            { return nil }
+func (s *sink) Reserve(n int, _ btl.Placement) []byte { s.last = make([]byte, n); return s.last }
+func (s *sink) Commit(n int)                          { s.last = s.last[:n] }
+func (s *sink) Idle() bool                            { return true }
 
 // Close of the endpoint and of the module differ in type, so they are two types.
 type sinkModule struct{ *sink }

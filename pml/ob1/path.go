@@ -24,9 +24,9 @@ type transport struct {
 	btl.Module
 	btl.Caps
 
-	// The following are nil if the module lacks the ability. A copier is also a reader.
+	// The following are nil if the module lacks the ability. copier is part of reader.
 
-	reader      btl.RemoteReader
+	reader      btl.RMA
 	copier      btl.Copier
 	poller      btl.PeerPoller
 	forgetter   btl.Forgetter
@@ -50,9 +50,8 @@ type eagerPath struct {
 type outPath struct {
 	// endpoint is nil without an open path.
 	endpoint btl.Endpoint
-	// gatherer and fullRing are optional abilities of endpoint, or nil.
+	// gatherer is an optional ability of endpoint, or nil.
 	gatherer btl.Gatherer
-	fullRing btl.WideReserver
 	// outTransport is the transport of endpoint, also after that is closed.
 	outTransport *transport
 	// frameLimit is the size of the largest frame in bytes.
@@ -85,9 +84,9 @@ func (m *Module) openTransports() error {
 	for _, o := range opened {
 		t := all[slices.IndexFunc(all, func(t *transport) bool { return t.name == o.Name })]
 		t.Module, t.Caps = o.Module, o.Module.Caps()
-		t.reader, _ = framework.As[btl.RemoteReader](o.Module)
+		t.reader, _ = framework.As[btl.RMA](o.Module)
 		if t.reader != nil {
-			t.copier, _ = framework.As[btl.Copier](o.Module)
+			t.copier = t.reader.Copier()
 		}
 		t.poller, _ = framework.As[btl.PeerPoller](o.Module)
 		t.forgetter, _ = framework.As[btl.Forgetter](o.Module)
@@ -148,12 +147,12 @@ func (t *transport) PeerChanged(ev framework.PeerEvent) {
 	}
 }
 
-// Link implements btl.LinkWatcher.
-func (t *transport) Link(peer framework.Incarnation, note string) {
+// LinkChanged implements btl.Receiver.
+func (t *transport) LinkChanged(peer framework.Incarnation, note string) {
 	t.m.env.Event(pml.Event{Kind: pml.EventLink, Peer: peer, Note: t.name + ": " + note})
 }
 
-// Card implements btl.CardHolder.
+// Card implements btl.Receiver.
 func (t *transport) Card(peer framework.Incarnation) (card framework.Peer, ok bool) {
 	p := t.m.known(peer)
 	if p == nil {
@@ -281,7 +280,6 @@ func (p *proc) openPathBy(t *transport) error {
 	}
 	p.outTransport, p.endpoint, p.shortSender = t, endpoint, btl.Short(endpoint)
 	p.gatherer, _ = framework.As[btl.Gatherer](endpoint)
-	p.fullRing, _ = framework.As[btl.WideReserver](endpoint)
 	p.eagerLimit, p.frameLimit = min(t.EagerLimit, t.FrameLimit), t.FrameLimit
 	p.getFrom = math.MaxInt
 	if t.ReadFrom > 0 {

@@ -5,12 +5,12 @@ import (
 	"github.com/ferrympi/ferry/pml/ob1/selector"
 )
 
-// Protocol get. Where the transport can read the peer's memory (btl.RemoteReader), the RTS
+// Protocol get. Where the transport can read the peer's memory (btl.RMA), the RTS
 // describes the sender's buffer, and the receiver copies from it. A CTS of 0 bytes completes
 // the send. If a copy fails, the receiver accepts the message by the pipeline.
 
 // getReceive is the receiver's side. The sender waits for the CTS.
-type getReceive struct{ reader btl.RemoteReader }
+type getReceive struct{ reader btl.RMA }
 
 // start implements transfer.
 func (g *getReceive) start(r *request) {

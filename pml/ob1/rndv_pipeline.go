@@ -8,7 +8,7 @@ import (
 
 // Protocol pipeline. The payload of an accepted message is sent in fragments. Where
 // possible, a fragment is gathered from the sender's buffer (btl.Gatherer) and placed in the
-// receiver's buffer (btl.Placer) without copies in between.
+// receiver's buffer (btl.Inbound) without copies in between.
 
 // pipelineReceive is the receiver's side. It advances with the frames of the sender.
 type pipelineReceive struct{}
@@ -147,7 +147,7 @@ func (p *proc) handleData(f []byte) error {
 	return nil
 }
 
-// Place implements btl.Placer. For an invalid header it returns nil, so that Frame reports
+// Place implements btl.Inbound. For an invalid header it returns nil, so that Frame reports
 // the error. Lock held.
 func (p *proc) Place(header []byte, size int) []byte {
 	if len(header) != dataSize || header[0] != frameData {
@@ -160,7 +160,7 @@ func (p *proc) Place(header []byte, size int) []byte {
 	return r.buf.Bytes[offset : offset+int64(size) : offset+int64(size)]
 }
 
-// Placed implements btl.Placer. Lock held.
+// Placed implements btl.Inbound. Lock held.
 func (p *proc) Placed(header []byte, size int) error {
 	r, _, err := p.receiveOfData(header, size)
 	if err == nil {

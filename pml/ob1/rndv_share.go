@@ -19,7 +19,7 @@ import (
 type sharedReceive struct {
 	// share has the bytes from copyBase on. It is nil after its end.
 	share  btl.Share
-	reader btl.RemoteReader
+	reader btl.RMA
 	// chunkOffset and chunkLeft are the rest of the chunk that is being copied.
 	chunkOffset int64
 	chunkLeft   int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/pml"
@@ -142,7 +143,7 @@ func (r *request) sendFirst() bool {
 func (r *request) sendMatch(flags byte, size int) bool {
 	p, length := r.p, r.buf.Len()
 	n := size + int(length)
-	b := p.proc.endpoint.Reserve(n)
+	b := p.proc.endpoint.Reserve(n, btl.RingStart)
 	if b == nil {
 		return false
 	}
@@ -192,10 +193,11 @@ func (m *Module) pipelineFragment(length int64) int64 {
 
 // reserve reserves a frame of n bytes in the part of the ring that mode uses.
 func (p *proc) reserve(n int, of packMode) []byte {
-	if of == packFull && p.fullRing != nil {
-		return p.fullRing.ReserveWide(n)
+	placement := btl.RingStart
+	if of == packFull {
+		placement = btl.FullRing
 	}
-	return p.endpoint.Reserve(n)
+	return p.endpoint.Reserve(n, placement)
 }
 
 // pack copies payload from offset into dst.

@@ -3,6 +3,7 @@ package ob1
 import (
 	"slices"
 
+	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/pml"
 )
 
@@ -69,7 +70,7 @@ func (c *controlFrame) needsReceiver() bool {
 
 // trySendControl sends a control frame if the path has room.
 func (p *proc) trySendControl(c *controlFrame) bool {
-	b := p.endpoint.Reserve(c.size)
+	b := p.endpoint.Reserve(c.size, btl.RingStart)
 	if b == nil {
 		return false
 	}

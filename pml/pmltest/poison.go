@@ -46,17 +46,14 @@ func (p *poisonInbound) Frame(frame []byte) (err error) {
 	return err
 }
 
-// Place implements btl.Placer if the protocol does.
+// Place implements btl.Inbound.
 func (p *poisonInbound) Place(header []byte, size int) (dst []byte) {
-	if placer, ok := framework.As[btl.Placer](p.up); ok {
-		p.lend(header, func(b []byte) { dst = placer.Place(b, size) })
-	}
+	p.lend(header, func(b []byte) { dst = p.up.Place(b, size) })
 	return dst
 }
 
-// Placed implements btl.Placer.
+// Placed implements btl.Inbound.
 func (p *poisonInbound) Placed(header []byte, size int) (err error) {
-	placer, _ := framework.As[btl.Placer](p.up)
-	p.lend(header, func(b []byte) { err = placer.Placed(b, size) })
+	p.lend(header, func(b []byte) { err = p.up.Placed(b, size) })
 	return err
 }

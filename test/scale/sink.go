@@ -40,7 +40,7 @@ func (sinkModule) Close() error                                 { return nil }
 // sinkEndpoint is a path that is never full.
 type sinkEndpoint struct{}
 
-func (sinkEndpoint) Reserve(n int) []byte { return make([]byte, n) }
-func (sinkEndpoint) Commit(int)           {}
-func (sinkEndpoint) Idle() bool           { return true }
-func (sinkEndpoint) Close()               {}
+func (sinkEndpoint) Reserve(n int, _ btl.Placement) []byte { return make([]byte, n) }
+func (sinkEndpoint) Commit(int)                            {}
+func (sinkEndpoint) Idle() bool                            { return true }
+func (sinkEndpoint) Close()                                {}
