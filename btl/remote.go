@@ -45,8 +45,8 @@ type RMA interface {
 	// protocol that was not used yet.
 	Notes(peer framework.Incarnation) []string
 
-	// Copier returns the part of the ability in which the sender copies, too, or nil if only
-	// the receiver can copy.
+	// Copier returns the part of the ability for copies by the sender, or nil if only the
+	// receiver can copy.
 	Copier() Copier
 }
 
@@ -62,8 +62,9 @@ const (
 	Memories
 )
 
-// Copier is the part of RMA in which both sides choose the protocol. The sender of a large message writes into the
-// receiver's memory, alone or concurrently with the reads of the receiver.
+// Copier is the part of RMA for the choice of a protocol and for copies by the sender. The sender of
+// a large message writes into the receiver's memory, alone or concurrently with the reads of the
+// receiver.
 //
 // The receiver opens a Share of its buffer and sends its description to the sender. Both claim
 // chunks, the receiver from the front and the sender from the end. A message is complete when
