@@ -40,5 +40,15 @@ func FirstProtocol(engine *progress.Engine) selector.Protocol {
 	return protocol
 }
 
-// CopiesInProgress returns the number of copies between processes that m steps. Lock held.
-func CopiesInProgress(m *Module) int { return len(m.copies.requests) }
+// CopiesInProgress returns the number of copies between processes that m steps, and reports
+// whether each request is listed once. Lock held.
+func CopiesInProgress(m *Module) (n int, isUnique bool) {
+	listed := map[*request]bool{}
+	for _, r := range m.copies.requests {
+		if r != nil {
+			n++
+			listed[r] = true
+		}
+	}
+	return n, n == len(listed)
+}

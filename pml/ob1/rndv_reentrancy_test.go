@@ -19,6 +19,7 @@ import (
 // chainedReceives posts a window of large receives. Each one that completes is released by its
 // notifier, which posts the next one with the same request at once. The engine's lock guards it.
 type chainedReceives struct {
+	m         *ob1.Module
 	c         pml.Comm
 	want      [][]byte
 	got       [][]byte
@@ -64,19 +65,21 @@ func TestRendezvous_NotifierReusesRequest_MessagesArrive(t *testing.T) {
 	copies(t)
 	for _, protocol := range []string{"pipeline", "get", "put", "split", "random"} {
 		for _, unexpected := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, unexpected %v", protocol, unexpected), func(t *testing.T) {
-				testChainedReceives(t, protocol, unexpected)
-			})
+			for _, window := range []int{1, 4} {
+				t.Run(fmt.Sprintf("%s, unexpected %v, %d at a time", protocol, unexpected, window), func(t *testing.T) {
+					testChainedReceives(t, protocol, unexpected, window)
+				})
+			}
 		}
 	}
 }
 
-func testChainedReceives(t *testing.T, protocol string, unexpected bool) {
+func testChainedReceives(t *testing.T, protocol string, unexpected bool, window int) {
 	w := pmltest.OpenWorld(t, copyStack(protocol, cma.Read, cma.Write), 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
-	const messages, window = 24, 4
-	r := &chainedReceives{c: comms[1], got: make([][]byte, messages)}
+	const messages = 24
+	r := &chainedReceives{m: w.Procs[1].Module.(*ob1.Module), c: comms[1], got: make([][]byte, messages)}
 	for i := range messages {
 		r.want = append(r.want, patterned(70_000+i*9001, byte(i)))
 	}
@@ -113,18 +116,25 @@ func testChainedReceives(t *testing.T, protocol string, unexpected bool) {
 		}
 		post()
 	}
-	for _, s := range sends {
-		if _, err := s.Wait(ctx, s.Generation()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for done := false; !done; {
 		engine.Lock()
 		engine.Progress()
 		done = r.completed == messages
+		_, isUnique := ob1.CopiesInProgress(r.m)
 		engine.Unlock()
+		w.Procs[0].Engine.Lock()
+		w.Procs[0].Engine.Progress()
+		w.Procs[0].Engine.Unlock()
+		if !isUnique {
+			t.Fatal("a request is listed twice")
+		}
 		if ctx.Err() != nil {
 			t.Fatalf("%d of %d receives are complete", r.completed, messages)
+		}
+	}
+	for _, s := range sends {
+		if _, err := s.Wait(ctx, s.Generation()); err != nil {
+			t.Fatal(err)
 		}
 	}
 	engine.Lock()
@@ -138,7 +148,7 @@ func testChainedReceives(t *testing.T, protocol string, unexpected bool) {
 		}
 	}
 	engine.Progress()
-	if n := ob1.CopiesInProgress(w.Procs[1].Module.(*ob1.Module)); n != 0 {
+	if n, _ := ob1.CopiesInProgress(r.m); n != 0 {
 		t.Errorf("%d copies are still in progress", n)
 	}
 }
@@ -197,7 +207,7 @@ func testUnanswered(t *testing.T, protocol string, fails bool) {
 	w := pmltest.OpenWorld(t, s, 2)
 	comms := w.Comms(t, cid.PolicyAgree)
 	ctx := bounded(t)
-	r := &chainedReceives{c: comms[1]}
+	r := &chainedReceives{m: w.Procs[1].Module.(*ob1.Module), c: comms[1]}
 	for i := range 4 {
 		r.want = append(r.want, patterned(200_000, byte(i)))
 	}
@@ -231,7 +241,7 @@ func testUnanswered(t *testing.T, protocol string, fails bool) {
 	if fails != errors.Is(r.err, framework.ErrTransport) || r.completed != len(r.want) {
 		t.Errorf("%d receives ended, and the first error is %v", r.completed, r.err)
 	}
-	if n := ob1.CopiesInProgress(w.Procs[1].Module.(*ob1.Module)); n != 0 {
+	if n, _ := ob1.CopiesInProgress(r.m); n != 0 {
 		t.Errorf("%d copies are still in progress", n)
 	}
 }
