@@ -566,3 +566,37 @@ func TestQuery_MemberWithoutConnectionDies_ReturnsItsFailure(t *testing.T) {
 		t.Errorf("the change is %+v", change)
 	}
 }
+
+func TestShrink_ProcessKeepsItsSession_IsLogged(t *testing.T) {
+	g := newGrowTest(t, unix, 2, 20*time.Second)
+	names, err := g.at(0).Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.integrate(names[0], 0, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	const text = "processes that left by a change still have a session"
+	g.at(0).c.logRemaining([]int{1})
+	if n := g.lines.with(text); n != 1 {
+		t.Errorf("%d log lines, want 1", n)
+	}
+	if err := g.at(1).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitCondition("rank 0 has received the goodbye", func() bool { return len(g.at(0).c.linksTo(1)) == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	g.at(0).c.logRemaining([]int{1})
+	if n := g.lines.with(text); n != 1 {
+		t.Errorf("%d log lines after the process has closed, want 1", n)
+	}
+}
+
+func TestGrow_BeyondTheLimit_ErrorNamesTheParameter(t *testing.T) {
+	g := newGrowTest(t, unix, 2, 20*time.Second)
+	_, err := g.grow(7)
+	if !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "7 requested, 6 fit: the job may have 8 at a time (bootstrap.max_ranks)") {
+		t.Errorf("got %v", err)
+	}
+}
