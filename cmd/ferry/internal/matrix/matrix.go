@@ -2,7 +2,7 @@
 // (a PML over a transport and its provider) runs every case in separate processes. Each outcome is a row of a report.
 //
 // Its checks are the kits (btltest, mtltest, pmltest), conform and `ferry bench`. Package plan selects stacks and cases,
-// worker executes them in processes of its own, job in the ranks of a launcher, and report has the results.
+// worker executes them in its own processes, job in the ranks of a launcher, and report has the results.
 package matrix
 
 import (
