@@ -275,8 +275,8 @@ func TestSpawn_LauncherIsKilled_CallEnds(t *testing.T) {
 	}
 }
 
-// mpirun without free slots refuses with a state of the job, and is then killed, because it does not
-// end by itself.
+// mpirun without free slots refuses with a state of the job. The test kills it, because it would not
+// end.
 func TestSpawn_NoFreeSlots_ErrorHasRemedy(t *testing.T) {
 	installed(t)
 	launcher := slices.DeleteFunc(pmixtest.Mpirun(t, 1, "--host", "localhost:1"), func(arg string) bool { return arg == "--oversubscribe" })
