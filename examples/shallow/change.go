@@ -104,7 +104,7 @@ func (m *member) integrate(ctx context.Context, p plan) error {
 			return err
 		}
 	}
-	m.oldSets = append(m.oldSets, m.pset, p.Delta)
+	m.oldSets = append(m.oldSets, m.pset, p.Delta, m.replacement.failed)
 	return m.adopt(ctx, integration)
 }
 

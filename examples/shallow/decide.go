@@ -36,6 +36,7 @@ const attempts = 3
 // replacement is the state of requests that replace dead members.
 type replacement struct {
 	request *mpi.Future[[]string] // Nil if none is in progress.
+	failed  string                // Set of the dead members.
 	undone  int                   // Consecutive changes and requests without success.
 	// isImpossible is set if the job may not have more processes.
 	isImpossible bool
@@ -136,6 +137,7 @@ func (m *member) replace(ctx context.Context, failed string, isOver bool) error 
 	if r.request != nil {
 		return nil
 	}
+	r.failed = failed
 	op, args := mpi.PsetShrink, mpi.PsetArgs{}
 	if !isOver && !r.isImpossible && r.undone < attempts {
 		dead, err := m.session.PsetInfo(ctx, failed)
@@ -180,7 +182,7 @@ func (m *member) awaitReplacement(ctx context.Context, isOver bool) error {
 // deleteOldSets deletes the sets of earlier changes. All members use the current one.
 func (m *member) deleteOldSets(ctx context.Context) {
 	for _, name := range m.oldSets {
-		_ = m.session.DeletePset(ctx, name) // ErrPset for mpi://WORLD, and for sets of others.
+		_ = m.session.DeletePset(ctx, name) // ErrPset for mpi://WORLD, for sets of others, and without a name.
 	}
 	m.oldSets = nil
 }

@@ -54,7 +54,7 @@ func (r *repeats) total(round int) []int { return []int{r.size*(r.size-1)/2 + r.
 // each has the contributions of all ranks.
 func (r *repeats) each(round int) []int { return upFrom(round, r.size) }
 
-// equalBlocks returns the operations whose blocks have one element, with a result in each rank.
+// equalBlocks returns the operations with blocks of one element, and a result in each rank.
 func (r *repeats) equalBlocks() []repeated {
 	ctx, c, root, sum := r.ctx, r.c, r.root, r.sum
 	fromRoot := func(round int) []int { return []int{root + round} }
