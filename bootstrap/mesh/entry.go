@@ -14,7 +14,7 @@ import (
 
 // protocolVersion is the version of the entry, the handshake and the messages. All processes of a
 // job have the same.
-const protocolVersion = 4
+const protocolVersion = 5
 
 // keySize is the length of a key in bytes.
 const keySize = 32
