@@ -104,14 +104,14 @@ func (t *Table[W]) begin(w W, requester int64, op bootstrap.PsetOp, s *set[W], b
 		if leaving, f = t.selectLeaving(s, b.Sub); f != nil {
 			return nil, f
 		}
-		if t.options.IsHeldByRank0 && slices.Contains(leaving, 0) {
-			return nil, failf(wire.CodeLimit, "rank 0 of %q can't leave, because it holds the process sets of a job under this launcher: remove other members", s.name)
-		}
 	} else if f := t.checkPresent(s); f != nil {
 		return nil, f
 	}
 	if f := t.checkDisjoint(s); f != nil {
 		return nil, f
+	}
+	if t.options.IsHeldByRank0 && slices.Contains(leaving, 0) {
+		return nil, failf(wire.CodeLimit, "rank 0 of %q can't leave, because it holds the process sets of a job under this launcher: remove other members", s.name)
 	}
 	added := 0
 	if adds {
