@@ -48,6 +48,8 @@ type Rank struct {
 // Result is the outcome of a job.
 type Result struct {
 	Ranks []Rank
+	// Processes that the job has added.
+	Added []Rank
 	// Launcher is the error of the launcher's process, nil for status 0. Output is its own output.
 	Launcher error
 	Output   string
@@ -181,11 +183,11 @@ func (r *Running) Wait() Result {
 func (r *Running) gather() Result {
 	res := Result{Ranks: make([]Rank, r.job.Size)}
 	for i := range res.Ranks {
-		rank := &res.Ranks[i]
-		out, err := os.ReadFile(r.file(i, fileOutput))
-		rank.Output, rank.HasBegun = string(out), err == nil
-		end, err := os.ReadFile(r.file(i, fileEnd))
-		rank.Err, rank.HasReturned = string(end), err == nil
+		res.Ranks[i] = readRank(r.file(i, ""))
+	}
+	added, _ := filepath.Glob(filepath.Join(r.dir, addedPrefix+"*"+fileOutput))
+	for _, file := range added {
+		res.Added = append(res.Added, readRank(strings.TrimSuffix(file, fileOutput)))
 	}
 	said, _ := os.ReadFile(filepath.Join(r.dir, "launcher"))
 	res.Output = string(said)
@@ -194,6 +196,15 @@ func (r *Running) gather() Result {
 		res.Segments = append(res.Segments, e.Name())
 	}
 	return res
+}
+
+// readRank reads the files of a process, whose paths begin with path.
+func readRank(path string) (rank Rank) {
+	out, err := os.ReadFile(path + fileOutput)
+	rank.Output, rank.HasBegun = string(out), err == nil
+	end, err := os.ReadFile(path + fileEnd)
+	rank.Err, rank.HasReturned = string(end), err == nil
+	return rank
 }
 
 func (r *Running) file(rank int, what string) string {
@@ -209,6 +220,9 @@ func (r Result) String() string {
 	fmt.Fprintf(&b, "launcher: %v after %v\n%s", r.Launcher, r.Time.Round(time.Millisecond), r.Output)
 	for i, rank := range r.Ranks {
 		fmt.Fprintf(&b, "rank %d: begun %t, ended %t: %s\n%s", i, rank.HasBegun, rank.HasReturned, rank.Err, rank.Output)
+	}
+	for _, rank := range r.Added {
+		fmt.Fprintf(&b, "added: ended %t: %s\n%s", rank.HasReturned, rank.Err, rank.Output)
 	}
 	return b.String()
 }

@@ -79,9 +79,9 @@ func Number() (int, error) {
 }
 
 func runRank(dir, program string, line []string) (status int) {
-	rank, err := Number()
+	name, err := fileName()
 	if err == nil {
-		err = redirect(filepath.Join(dir, fmt.Sprint(rank, fileOutput)))
+		err = redirect(filepath.Join(dir, name+fileOutput))
 	}
 	if err == nil && !isProgram(program) {
 		err = execProgram(program, line)
@@ -95,12 +95,26 @@ func runRank(dir, program string, line []string) (status int) {
 		end, status = err.Error(), 1
 	}
 	// The rename is atomic, because the rank may be killed at any time.
-	path := filepath.Join(dir, fmt.Sprint(rank, fileEnd))
+	path := filepath.Join(dir, name+fileEnd)
 	if err := errors.Join(os.WriteFile(path+".part", []byte(end), 0o600), os.Rename(path+".part", path)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return status
+}
+
+// addedPrefix begins the names of the files of added processes. Their numbers at the launcher are
+// not unique.
+const addedPrefix = "added-"
+
+// fileName returns the name of the files of this process without their suffixes.
+func fileName() (string, error) {
+	_, isAdded := os.LookupEnv("FERRY_BOOTSTRAP_PMIX_HAND_OVER")
+	if isAdded || os.Getenv("PMI_SPAWNED") == "1" {
+		return fmt.Sprint(addedPrefix, os.Getpid()), nil
+	}
+	n, err := Number()
+	return strconv.Itoa(n), err
 }
 
 // redirect makes a new file the standard output and error. An existing file is an error, because
