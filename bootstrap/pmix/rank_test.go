@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pmixtest.Main(m, map[string]pmixtest.Program{
-		"pairs": pairs, "nodes": nodes, "mapped": mapped, "mappedLater": mappedLater, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "kit": kit,
+		"pairs": pairs, "nodes": nodes, "mapped": mapped, "mappedLater": mappedLater, "reopen": reopen, "growth": growth, "dies": dies, "orphan": orphan, "unreachable": unreachable, "watch": watch, "sets": sets, "setOrder": setOrder, "kit": kit,
 		"abandoned": abandoned, "adds": adds, "added": added, "addedDeaths": addedDeaths, "nesting": nesting, "nested": nested,
 	}, func() error { return goleak.Find() })
 }
@@ -326,6 +326,50 @@ func TestPsets_AreThoseOfLauncher(t *testing.T) {
 	} {
 		if out := pmixtest.Run(t, launcher, "sets"); strings.Count(out, want+"\n") != 2 {
 			t.Errorf("want %s twice in\n%s", want, out)
+		}
+	}
+}
+
+// setOrder makes a set of the server's set.
+func setOrder(ctx context.Context) error {
+	c, err := Component().Open(ctx, bootstrap.Env{Params: defaults})
+	if err != nil {
+		return err
+	}
+	source, hasSets := framework.As[bootstrap.PsetSource](c)
+	changer, canChange := framework.As[bootstrap.Changer](c)
+	if !hasSets || !canChange {
+		return fmt.Errorf("the client has sets %t, changes %t", hasSets, canChange)
+	}
+	if c.Identity().Proc.Rank == 0 {
+		if _, err := changer.Operate(ctx, bootstrap.PsetUnion, []string{"odd"}, bootstrap.PsetArgs{Name: "copy"}); err != nil {
+			return err
+		}
+		err = pmixtest.SetFlag("made", "")
+	} else {
+		err = pmixtest.AwaitFlags(ctx, "made")
+	}
+	if err != nil {
+		return err
+	}
+	names, err := source.Psets(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := source.Pset(ctx, "copy")
+	fmt.Printf("rank %d: %q, %d of copy\n", c.Identity().Proc.Rank, names, info.Members.Len())
+	// Rank 0 holds the sets.
+	err = errors.Join(err, pmixtest.SetFlag(fmt.Sprint("read", c.Identity().Proc.Rank), ""), pmixtest.AwaitFlags(ctx, "read0", "read1", "read2", "read3"))
+	return errors.Join(err, c.Close())
+}
+
+// Those of the server follow the built-in sets, and precede those of operations.
+func TestPsets_OfServer_PrecedeThoseOfOperations(t *testing.T) {
+	installed(t)
+	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-pset", "odd"), "setOrder")
+	for rank := range 4 {
+		if want := fmt.Sprintf(`rank %d: ["odd" "copy"], 2 of copy`, rank); !strings.Contains(out, want) {
+			t.Errorf("want %s in\n%s", want, out)
 		}
 	}
 }
