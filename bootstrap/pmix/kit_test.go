@@ -9,6 +9,7 @@ import (
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest"
 	"github.com/ferrympi/ferry/bootstrap/bootstraptest/jobtest"
+	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/internal/pmixc"
 	"github.com/ferrympi/ferry/internal/pmixc/pmixtest"
@@ -22,7 +23,7 @@ const (
 // kit runs the kit's cases with this rank's client.
 func kit(ctx context.Context) error {
 	return jobtest.Serve(ctx, os.Getenv(envKit), func(ctx context.Context, env bootstrap.Env) (bootstrap.Client, error) {
-		env.Params = &Params{Library: pmixc.Soname, Exchange: os.Getenv(envExchange)}
+		env.Params = &Params{Library: pmixc.Soname, Exchange: os.Getenv(envExchange), HandOver: os.Getenv(launched.PMIxHandOver)}
 		return Component().Open(ctx, env)
 	})
 }
@@ -30,7 +31,7 @@ func kit(ctx context.Context) error {
 // factory makes jobs under the server of these tests.
 func factory(t *testing.T, exchange string) bootstraptest.Factory {
 	installed(t)
-	return jobtest.Factory(func(_ context.Context, want bootstraptest.Want, address string) (func() error, error) {
+	start := func(_ context.Context, want bootstraptest.Want, address string) (func() error, error) {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("the server has one process set, of the odd ranks: %w", bootstraptest.ErrSkip)
 		}
@@ -41,7 +42,11 @@ func factory(t *testing.T, exchange string) bootstraptest.Factory {
 			}
 			return nil
 		}, nil
-	}, true)
+	}
+	if exchange != "meet" { // An exchange has one size.
+		return jobtest.Factory(start, true)
+	}
+	return jobtest.GrowingFactory(start, true)
 }
 
 func TestKit(t *testing.T) { bootstraptest.Cases(factory(t, "meet")).Run(t) }
