@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,13 +110,13 @@ func grows(ctx context.Context) error {
 	return errors.Join(mpi.Barrier(ctx, m.comm), m.comm.Close(), m.session.Close())
 }
 
+// startsProcesses reports whether a launcher with a mesh bootstrap starts processes for a running
+// job.
+func (l Launcher) startsProcesses() bool { return l.Name == OpenMPI.Name || l.Name == PRRTE.Name }
+
 // spawners returns the launchers that start processes for a running job.
 func spawners() []Launcher {
-	all := []Launcher{OpenMPI}
-	if PRRTE.missing() == nil {
-		all = append(all, PRRTE)
-	}
-	return all
+	return slices.DeleteFunc(All(), func(l Launcher) bool { return !l.startsProcesses() })
 }
 
 func TestAdded_JobGrowsAndShrinks_MessagesArrive(t *testing.T) {

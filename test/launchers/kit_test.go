@@ -44,7 +44,7 @@ func openBootstrap(ctx context.Context, env bootstrap.Env) (bootstrap.Client, er
 	case *pmi1.Params:
 		p.Exchange = os.Getenv(envExchange)
 	case *pmix.Params:
-		p.Exchange = os.Getenv(envExchange)
+		p.Exchange, p.HandOver = os.Getenv(envExchange), os.Getenv(framework.EnvName("bootstrap.pmix.hand_over"))
 	}
 	env.Params = params
 	return c.Open(ctx, env)
@@ -88,7 +88,11 @@ func (s *Started) kit(t *testing.T, exchange string) {
 	if exchange == "groups" && s.Interface == PMI1 && !s.hasGroups(t) {
 		t.Skip("the launcher has PMI 1.1, without group barriers")
 	}
-	all := jobtest.Factory(func(_ context.Context, want bootstraptest.Want, address string) (func() error, error) {
+	factory := jobtest.Factory
+	if exchange == "meet" && s.startsProcesses() {
+		factory = jobtest.GrowingFactory
+	}
+	all := factory(func(_ context.Context, want bootstraptest.Want, address string) (func() error, error) {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("the job cannot have named process sets: %w", bootstraptest.ErrSkip)
 		}
