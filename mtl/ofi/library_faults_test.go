@@ -248,8 +248,8 @@ func TestOpen_BrokenProvider_UsesNext(t *testing.T) {
 			lib := faultyLibrary(t, fault)
 			m, err := open(t, func(p any) {
 				ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
-				// Enough for the test of the other provider.
-				ofi.SetLibrary(p, lib, 3*time.Second)
+				// Enough for the test of the other provider on a busy machine.
+				ofi.SetLibrary(p, lib, 10*time.Second)
 			})
 			if err != nil {
 				t.Fatal(err)
