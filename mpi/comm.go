@@ -195,7 +195,7 @@ func (c *Comm) loseMember(ev framework.PeerEvent) {
 		return
 	}
 	for _, rank := range ranks {
-		c.collective.LoseMember(rank, ev.Err)
+		c.collective.LoseRank(rank, ev.Err)
 	}
 }
 

@@ -17,7 +17,7 @@ func (b Blocks) Clone() Blocks { return Blocks{slices.Clone(b.Counts), slices.Cl
 
 // Check checks the blocks of a buffer of room elements. It returns framework.ErrRank for invalid
 // numbers, and framework.ErrTruncate for blocks outside of the buffer. apart forbids overlaps.
-// check returns the sum of the counts.
+// Check returns the sum of the counts.
 func (b Blocks) Check(what string, room int, apart bool) (sum int, err error) {
 	if b.Displs != nil && len(b.Displs) != len(b.Counts) {
 		return 0, fmt.Errorf("%w: %d displacements of %s for %d counts", framework.ErrRank, len(b.Displs), what, len(b.Counts))
@@ -65,13 +65,13 @@ func (b Blocks) apart(what string) error {
 	return nil
 }
 
-// bytes returns the sizes and places of the blocks in bytes, in memory that is used
-// again; nil if there are none.
-func (b Blocks) bytes(sizes, places *[]int, elem int) (counts, at []int) {
+// bytes returns the sizes and offsets of the blocks in bytes, in memory that is reused, and nil
+// without blocks.
+func (b Blocks) bytes(sizes, offsets *[]int, elem int) (counts, at []int) {
 	if b.Counts == nil {
 		return nil, nil
 	}
-	counts, at = (*sizes)[:0], (*places)[:0]
+	counts, at = (*sizes)[:0], (*offsets)[:0]
 	end := 0
 	for i, n := range b.Counts {
 		if b.Displs != nil {
@@ -80,6 +80,6 @@ func (b Blocks) bytes(sizes, places *[]int, elem int) (counts, at []int) {
 		counts, at = append(counts, n*elem), append(at, end)
 		end += n * elem
 	}
-	*sizes, *places = counts, at
+	*sizes, *offsets = counts, at
 	return counts, at
 }

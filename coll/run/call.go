@@ -34,7 +34,7 @@ type Packing interface {
 	Pack(b *coll.Buffers, room []byte)
 	// ResultSize returns the number of bytes that Unpack writes.
 	ResultSize() int
-	// Unpack writes the result to the places of its layouts.
+	// Unpack writes the result to the buffers of its layouts.
 	Unpack(b *coll.Buffers)
 }
 
@@ -181,7 +181,7 @@ func (k *State) sharesMemory() bool {
 }
 
 // plainAlgorithmFor is algorithmFor among the algorithms without an instance. Nonblocking
-// operations with coll.check use them, because members begin these when the records have arrived,
+// operations with coll.check use them, because ranks begin these when the records have arrived,
 // in any order, while instances require one order. Called inside Do, after algorithmFor.
 func (k *State) plainAlgorithmFor(x *Call) (*coll.Choice, error) { return lookUp(k.plainTable, x) }
 

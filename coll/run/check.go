@@ -11,15 +11,15 @@ import (
 	"github.com/ferrympi/ferry/internal/text"
 )
 
-// With coll.check, members compare their calls before each operation. The records are text, so that
+// With coll.check, ranks compare their calls before each operation. The records are text, so that
 // errors can show the differences.
 
 // recordSize is the length of a text, in bytes.
 const recordSize = 128
 
-// callRecord returns the text of a call with all values that must be equal in all members. In
-// Scatter, Gatherv, Scatterv, Alltoallv and neighborhood operations a member does not know the
-// block lengths of others. Those are checked when blocks arrive.
+// callRecord returns the text of a call with all values that must be equal in all ranks. In
+// Scatter, Gatherv, Scatterv, Alltoallv and neighborhood operations a rank does not know the block
+// lengths of others. Those are checked when blocks arrive.
 func callRecord(x *Call, choice *coll.Choice) []byte {
 	var b strings.Builder
 	b.WriteString(x.Op.String())
@@ -59,7 +59,7 @@ func callRecord(x *Call, choice *coll.Choice) []byte {
 	return text
 }
 
-// MismatchError is the error of calls that do not match. All members return it, and no data was
+// MismatchError is the error of calls that do not match. All ranks return it, and no data was
 // sent, so that later collectives work.
 type MismatchError struct{ text string }
 
@@ -93,8 +93,8 @@ func compared(all []byte) error {
 }
 
 // recordExchange returns the call that exchanges the records.
-func recordExchange(mine []byte, members int) *Call {
-	x := &Call{Op: coll.Allgather, In: mine, Out: make([]byte, recordSize*members)}
+func recordExchange(mine []byte, ranks int) *Call {
+	x := &Call{Op: coll.Allgather, In: mine, Out: make([]byte, recordSize*ranks)}
 	x.SetBlockSize(recordSize)
 	return x
 }
@@ -136,8 +136,7 @@ type afterComparison struct {
 	tag      int
 }
 
-// compareFirst has an operation that is ready to begin exchange records before. Inside
-// start.
+// compareFirst makes an operation that is ready to begin exchange records first. Inside Start.
 func (o *Operation) compareFirst(x *Call, choice *coll.Choice) error {
 	k := o.k
 	records := recordExchange(callRecord(x, choice), k.env.Size)

@@ -11,10 +11,12 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// A Host is the communicator of a State. Its methods may be called concurrently. Those without
-// another comment do not block.
+// A Host is the communicator of a State. Its methods may be called concurrently. Only Watch may
+// block. TerminalError, FormOf and Spawn are also called with the engine's lock held, so that they
+// must not take it.
 type Host interface {
-	// CallError returns the reason if no operation is possible any more, and nil otherwise.
+	// CallError returns the reason if no operation is possible any more, and nil otherwise. It is
+	// not nil while Env.CommState is not 0.
 	CallError() error
 	// TerminalError is CallError without the end of the communicator by its user.
 	TerminalError() error
@@ -29,10 +31,11 @@ type Host interface {
 	// goroutine of its own, if State.Closing has returned true.
 	OperationsEnded()
 
-	// Watch calls the hooks of the program for an operation that begins, which may block. It
-	// returns nil without hooks.
+	// Watch calls the hooks of the program for an operation that begins, which may block and panic.
+	// It returns nil without hooks. Otherwise the caller calls end at the end of the operation, of a
+	// nonblocking one with the engine's lock held. ctx may be nil.
 	Watch(ctx context.Context, op string, bytes int, seq uint32, nonblocking bool) (end func(error))
-	// EndError converts the error of an operation whose context may have ended.
+	// EndError converts the error of an operation whose context, which may be nil, may have ended.
 	EndError(ctx context.Context, op string, err error) error
 	// FormOf returns the memory of a transport that buf is in, or nil.
 	FormOf(buf []byte) *pml.Form

@@ -18,8 +18,8 @@ type openInstance struct {
 	coll.Instance
 }
 
-// open opens the instances that components require, in all members at once, and includes their
-// algorithms from now on. A component that fails in one member is omitted in all. The error is that
+// open opens the instances that components require, in all ranks at once, and includes their
+// algorithms from now on. A component that fails in one rank is omitted in all. The error is that
 // of the exchange. Called inside Do.
 func (k *State) open(ctx context.Context) error {
 	k.hasUnopened = false
@@ -45,7 +45,7 @@ func (k *State) open(ctx context.Context) error {
 	return nil
 }
 
-// openOne opens one instance. It returns nil if the members omit the component.
+// openOne opens one instance. It returns nil if the ranks omit the component.
 func (k *State) openOne(ctx context.Context, o coll.ComponentOffer) (coll.Instance, error) {
 	agree := k.agreeProcesses
 	if k.env.IsThreadRank {
@@ -66,8 +66,8 @@ func (k *State) openOne(ctx context.Context, o coll.ComponentOffer) (coll.Instan
 	return nil, err
 }
 
-// agreeProcesses opens this member's instance, and connects it with those of the members on the
-// node. failed is the reason for which all members do without, and nil in all or in none of them.
+// agreeProcesses opens this rank's instance, and connects it with those of the ranks on the node.
+// failed is the reason for which all ranks do without, and nil in all or in none of them.
 // err is the error of an exchange.
 func (k *State) agreeProcesses(ctx context.Context, o coll.ComponentOffer) (x coll.Instance, failed, err error) {
 	env := coll.Env{Member: coll.Member{Rank: k.env.Rank, Size: k.env.Size}, Node: k.env.Host.Node()}
@@ -92,14 +92,14 @@ func (k *State) agreeProcesses(ctx context.Context, o coll.ComponentOffer) (x co
 	return x, all.outcome(o.Component, failed), err
 }
 
-// openRecord is the size of a member's record in bytes. The record has the length of the card plus
-// one, or 0 if the member has failed, the card, and the checksum of the offer.
+// openRecord is the size of a rank's record in bytes. The record has the length of the card plus
+// one, or 0 if the rank has failed, the card, and the checksum of the offer.
 const openRecord = 1 + coll.CardSize + termsSize
 
 // termsSize is the size of coll.Offer.Checksum, which follows the card.
 const termsSize = 4
 
-// encodeRecord writes the record of a member that has opened x, or has failed.
+// encodeRecord writes the record of a rank that has opened x, or has failed.
 func encodeRecord(record []byte, o coll.ComponentOffer, x coll.Instance, failed error) {
 	binary.LittleEndian.PutUint32(record[openRecord-termsSize:], o.Checksum())
 	if failed == nil {
@@ -107,7 +107,7 @@ func encodeRecord(record []byte, o coll.ComponentOffer, x coll.Instance, failed 
 	}
 }
 
-// recordError is the error of a record of another member.
+// recordError is the error of a record of another rank.
 type recordError struct {
 	rank      int
 	kind      failureKind
@@ -121,8 +121,8 @@ func (e *recordError) Error() string {
 	return fmt.Sprintf("rank %d could not open its part", e.rank)
 }
 
-// decodeRecord returns the card in a rank's record. Its terms must be those of this member's own
-// record: members that would choose at different sizes would wait for each other.
+// decodeRecord returns the card in a rank's record. Its terms must be those of this rank's own
+// record, because ranks that choose at different sizes would wait for each other.
 func decodeRecord(record, own []byte, rank int, component string) (card []byte, err error) {
 	if !bytes.Equal(record[openRecord-termsSize:], own[openRecord-termsSize:]) {
 		return nil, &recordError{rank, differentTerms, component}
@@ -134,7 +134,7 @@ func decodeRecord(record, own []byte, rank int, component string) (card []byte, 
 	return record[1:n:n], nil
 }
 
-// join gives an instance the cards of the members on its node.
+// join gives an instance the cards of the ranks on its node.
 func join(x coll.Instance, near leaders.Group, records []byte, component string) error {
 	cards := make([][]byte, near.Size)
 	for i := range cards {

@@ -10,7 +10,7 @@ import (
 )
 
 // mostRunning bounds a communicator's operations that exchange something at the same time.
-// Further ones are queued. All members start them in the same order, so that an
+// Further ones are queued. All ranks start them in the same order, so that an
 // operation depends on none that was started after it.
 const mostRunning = 1000
 

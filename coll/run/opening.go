@@ -10,12 +10,12 @@ import (
 	"github.com/ferrympi/ferry/coll/leaders"
 )
 
-// An instance opens in two steps. Its cards go to the members on a node, which join each other's
-// parts. Then the verdicts of all members are merged on each node, among the first members of the
+// An instance opens in two steps. Its cards go to the ranks on a node, which join each other's
+// parts. Then the verdicts of all ranks are merged on each node, among the first ranks of the
 // nodes, and from these to their nodes. Messages of both steps have the pairs of a dissemination
 // barrier, or some of them, because each pair has memory.
 
-// verdict is the verdict of some members about an instance. Merging is commutative, associative and
+// verdict is the verdict of some ranks about an instance. Merging is commutative, associative and
 // idempotent.
 type verdict struct {
 	// 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank
@@ -38,19 +38,19 @@ const (
 // verdictSize is the size of an encoded verdict in bytes.
 const verdictSize = 16
 
-// usable is the verdict of a member with an instance that is ready, so far.
+// usable is the verdict of a rank with an instance that is ready, so far.
 func usable(o coll.ComponentOffer) verdict {
 	terms := o.Checksum()
 	return verdict{lowest: terms, above: terms}
 }
 
-// fail adds a failure of this member.
+// fail adds a failure of this rank.
 func (v *verdict) fail(kind failureKind, rank int) {
 	v.failure = max(v.failure, uint64(kind)<<32|uint64(^uint32(rank)))
 }
 
-// failJoin adds the failure of this member to join. That of another member to open its part is in
-// its name.
+// failJoin adds the failure of this rank to join. The failure of another rank to open its part counts
+// as that of the other rank.
 func (v *verdict) failJoin(rank int, err error) {
 	of, isRecord := errors.AsType[*recordError](err)
 	switch {
@@ -86,7 +86,7 @@ var mergeVerdicts = coll.Reducer{IsQuick: true, Apply: func(inout, in []byte) {
 	copy(inout, v.encode())
 }}
 
-// err returns the reason for which all members do without the instance of a component, or nil.
+// err returns the reason for which all ranks do without the instance of a component, or nil.
 func (v verdict) err(component string) error {
 	rank := ^uint32(v.failure)
 	switch kind := failureKind(v.failure >> 32); {
@@ -104,8 +104,8 @@ func (v verdict) err(component string) error {
 	return nil
 }
 
-// outcome returns the reason for which all members do without the instance, or nil. A failure of
-// this member has the details.
+// outcome returns the reason for which all ranks do without the instance, or nil. A failure of this
+// rank has the details.
 func (v verdict) outcome(component string, own error) error {
 	why := v.err(component)
 	if _, isRecord := errors.AsType[*recordError](own); own != nil && !isRecord {
@@ -117,24 +117,24 @@ func (v verdict) outcome(component string, own error) error {
 	return why
 }
 
-// near returns the members on the node of this one.
+// near returns the ranks on the node of this one.
 func (k *State) near() leaders.Group {
 	rank := k.env.Rank
 	ranks := k.nodes.Ranks(k.nodes.Node(rank))
 	return leaders.Group{Size: len(ranks), Self: k.nodes.Index(rank), Rank: func(i int) int { return ranks[i] }}
 }
 
-// first returns the first members of the nodes of a placement, as the one on the node of a rank
+// first returns the first ranks of the nodes of a placement, as the one on the node of a rank
 // sees them.
 func first(p coll.Placement, rank int) leaders.Group {
 	return leaders.Group{Size: p.Count(), Self: p.Node(rank), Rank: p.First}
 }
 
-// around returns the rank of the member that is distance further in a group.
+// around returns the rank that is distance further in a group.
 func around(g leaders.Group, distance int) int { return g.Rank((g.Self + distance + g.Size) % g.Size) }
 
-// exchangeCards gives the records of all members of a group to all of them. records has that of
-// this member first, and then those of the members before it, in descending order.
+// exchangeCards gives the records of all ranks of a group to all of them. records has that of
+// this rank first, and then those of the ranks before it, in descending order.
 func exchangeCards(s *coll.Schedule, g leaders.Group) {
 	out := coll.Ref{Slot: coll.Out}
 	for have := 1; have < g.Size; have *= 2 {
@@ -143,8 +143,7 @@ func exchangeCards(s *coll.Schedule, g leaders.Group) {
 	}
 }
 
-// exchangeVerdicts merges the verdicts of a group. That of this member is at Out, and the result
-// comes there.
+// exchangeVerdicts merges the verdicts of a group. That of this rank is at Out, which gets the result.
 func exchangeVerdicts(s *coll.Schedule, g leaders.Group) {
 	out, other := coll.Ref{Slot: coll.Out}, s.NewTemp(verdictSize)
 	for have := 1; have < g.Size; have *= 2 {
@@ -154,7 +153,7 @@ func exchangeVerdicts(s *coll.Schedule, g leaders.Group) {
 	}
 }
 
-// exchangeAllVerdicts merges the verdicts of all members. near has those on the node of this one.
+// exchangeAllVerdicts merges the verdicts of all ranks. near has those on the node of this one.
 func exchangeAllVerdicts(s *coll.Schedule, near, first leaders.Group) {
 	exchangeVerdicts(s, near)
 	if first.Size == 1 {
@@ -166,7 +165,7 @@ func exchangeAllVerdicts(s *coll.Schedule, near, first leaders.Group) {
 	near.Bcast(s, 0, coll.Ref{Slot: coll.Out}, verdictSize)
 }
 
-// carry carries out a schedule of an opening. All members call it. s may have no steps in some of
+// carry carries out a schedule of an opening. All ranks call it. s may have no steps in some of
 // them.
 func (k *State) carry(ctx context.Context, s *coll.Schedule, out []byte) error {
 	p := &k.peers
@@ -174,7 +173,7 @@ func (k *State) carry(ctx context.Context, s *coll.Schedule, out []byte) error {
 	return s.Inline(background(ctx), p, &coll.Buffers{Out: out, Temp: make([]byte, s.Temp)}, &mergeVerdicts)
 }
 
-// mergeVerdict merges the verdicts of some members by a schedule.
+// mergeVerdict merges the verdicts of some ranks by a schedule.
 func (k *State) mergeVerdict(ctx context.Context, s *coll.Schedule, v verdict) (verdict, error) {
 	b := v.encode()
 	if err := k.carry(ctx, s, b); err != nil {

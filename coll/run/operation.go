@@ -33,7 +33,7 @@ type Operation struct {
 	// Of a form with layouts. Nil once its result is unpacked, and for others.
 	packing Packing
 
-	// Set while the members compare their calls. nil while the operation of the program runs.
+	// Set while the ranks compare their calls. nil while the operation of the program runs.
 	comparison *afterComparison
 
 	// It is of a persistent operation, and not in the free list.
@@ -44,7 +44,7 @@ type Operation struct {
 	busy        int   // Steps in progress.
 	isAdvancing bool  // advance is active in a caller.
 	err         error // First error.
-	// Other members were notified of err.
+	// Other ranks were notified of err.
 	isReported bool
 
 	endHook func(error) // Hook for the end, or nil.
@@ -186,10 +186,11 @@ func (o *Operation) advance() {
 		o.startCompared()
 	}
 	o.isAdvancing = false
+	local := o.k.env.Local // After its end, o may be in use again.
 	if o.busy == 0 && (o.err == nil && o.execution.IsComplete() || o.isReported) {
 		o.ends()
 	}
-	o.k.env.Local.PollSteps()
+	local.PollSteps()
 }
 
 // quickBytes limits the bytes that built-in operations combine, or a step copies, with the engine's
@@ -275,7 +276,7 @@ func (s *step) Completed(r *pml.Request) {
 	o.advance()
 }
 
-// take uses the request of a step up. Lock held.
+// take consumes the request of a step. Lock held.
 func (o *Operation) take(r *pml.Request, i int) {
 	st, _, err := r.Take(r.Generation())
 	o.stepDone(i, o.schedule.Steps[i].CheckLength(st.Bytes, err))
@@ -293,7 +294,7 @@ func (o *Operation) stepDone(i int, err error) {
 	}
 }
 
-// stop stops the operation from starting steps, and notifies the members, so that its steps in
+// stop stops the operation from starting steps, and notifies the other ranks, so that its steps in
 // progress end. The lock is held.
 func (o *Operation) stop(err error) {
 	if o.err != nil {
@@ -357,7 +358,7 @@ func (o *Operation) ends() {
 // Cancel implements pml.Owner. See Lasting.
 func (o *Operation) Cancel() {}
 
-// Lasting implements pml.Lasting. One member cannot cancel a collective.
+// Lasting implements pml.Lasting. One rank cannot cancel a collective.
 func (o *Operation) Lasting() error {
 	return fmt.Errorf("%w: a collective cannot be canceled", framework.ErrUnsupported)
 }

@@ -38,7 +38,7 @@ func (t *pendingStep) Poll() int {
 	t.call.IsWaiterAsleep = t.collective.engine().Bell().Armed()
 	isDone, err := t.instance.PollStep(t.step, t.call)
 	if !isDone && err == nil {
-		if err = t.lostMemberError(); err == nil {
+		if err = t.lostRankError(); err == nil {
 			return 0
 		}
 	}
@@ -46,9 +46,9 @@ func (t *pendingStep) Poll() int {
 	return 1
 }
 
-// lostMemberError returns an error if the step waits for a member that has left or failed. All
-// posts of that member were visible when the step was polled.
-func (t *pendingStep) lostMemberError() error {
+// lostRankError returns an error if the step waits for a rank that has left or failed. All
+// posts of that rank were visible when the step was polled.
+func (t *pendingStep) lostRankError() error {
 	if len(t.collective.lostRanks) == 0 {
 		return nil
 	}
@@ -68,8 +68,8 @@ func (t *pendingStep) lostMemberError() error {
 	return &framework.TransportError{Component: "coll", Peer: fmt.Sprintf("rank %d", rank), Op: "receive", Err: why}
 }
 
-// LoseMember ends the steps that wait for a member that has left or failed, now and later.
-func (k *State) LoseMember(rank int, why error) {
+// LoseRank ends the steps that wait for a rank that has left or failed, now and later.
+func (k *State) LoseRank(rank int, why error) {
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
@@ -227,7 +227,7 @@ func runWork(x coll.Instance, s *coll.Step, c *coll.Call) {
 	w.Work(s, c)
 }
 
-// withdrawBuffers blocks until no other member uses the buffers of a call that failed.
+// withdrawBuffers blocks until no other rank uses the buffers of a call that failed.
 func withdrawBuffers(x coll.Instance, c *coll.Call) {
 	w, ok := framework.As[coll.Withdrawer](x)
 	for i := 0; ok && !w.Withdraw(c); i++ {
@@ -239,7 +239,7 @@ func withdrawBuffers(x coll.Instance, c *coll.Call) {
 	}
 }
 
-// Other members use buffers for some microseconds at a time, except with operations of the program.
+// Other ranks use buffers for some microseconds at a time, except with operations of the program.
 const (
 	withdrawYields = 64
 	withdrawSleep  = 20 * time.Microsecond

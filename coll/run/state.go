@@ -126,7 +126,7 @@ func (k *State) Enter(ctx context.Context) error {
 	if k.unusedIDs = (cid.Span{}); k.pendingDups.Load() == 0 { // Otherwise a duplicate may still use them.
 		k.unusedIDs = k.Children.UnassignedIDs()
 	}
-	if err != nil && !k.hasLeft.Load() { // Others may have created communicators that this member will not create.
+	if err != nil && !k.hasLeft.Load() { // Others may have created communicators that this rank will not create.
 		k.leave(k.unusedIDs, err)
 	}
 	if err == nil && hasEnded(ctx) {
@@ -161,9 +161,11 @@ const (
 )
 
 // Acquire acquires the communicator's operations for one goroutine. It returns false if another
-// goroutine has them. Release releases them. Other processors may see that later.
+// goroutine has them, or shortly after the Release on another processor.
 func (k *State) Acquire() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
-func (k *State) Release()      { cpu.Store32(&k.busy, 0) }
+
+// Release reverses Acquire.
+func (k *State) Release() { cpu.Store32(&k.busy, 0) }
 
 // CheckUsable returns ErrBroken if an earlier operation has failed, or Host.TerminalError.
 func (k *State) CheckUsable() error {
