@@ -3,8 +3,9 @@
 // that hang or end the process violate it. Tests of protocols and of `ferry matrix` use it.
 //
 // It depends on package btl only, so that it wraps any module. All optional abilities
-// (framework.As) stay available except btl.Peeker and btl.ShortSender, which bypass the
-// faults, as does a placed payload. A seed and the calls of the program determine the faults; clocks are not involved.
+// (framework.As) stay available except btl.Peeker and btl.ShortSender, which would bypass the
+// faults. For the same reason no payload is placed. A seed and the calls of the program determine
+// the faults; clocks are not involved.
 package btlfault
 
 import (
