@@ -95,7 +95,7 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 	}
 }
 
-// takeLastDup returns the Idup that precedes the next creation, or nil. The creation becomes its owner. Called inside run.State.Do.
+// takeLastDup returns the Idup that precedes the next creation, or nil. The creation becomes its owner. Called inside State.Do.
 func (c *Comm) takeLastDup() *CommRequest {
 	last := c.lastDup
 	c.lastDup = nil
@@ -129,7 +129,7 @@ func (c *Comm) Idup() (*CommRequest, error) {
 	return nil, err
 }
 
-// startIdup begins the creation that is r. Called inside do.
+// startIdup begins the creation that is r. Called inside State.Do.
 func (c *Comm) startIdup(r *CommRequest) error {
 	attrs := c.copyAttrs() // First, because a hook may panic.
 	if err := c.session.hold(&c.session.comms); err != nil {

@@ -144,7 +144,7 @@ const mostEdges = 1 << 24
 type edge struct{ from, to, weight int64 }
 
 // exchangeEdges sends each edge to its ends, and returns the edges of this member. They are in the order of the members that
-// passed them, so that both ends have edges between them in one order. Called inside do.
+// passed them, so that both ends have edges between them in one order. Called inside State.Do.
 func (c *Comm) exchangeEdges(ctx context.Context, edges []Edge) ([]edge, error) {
 	counts := make([]int64, c.size)
 	each := func(f func(rank int, e edge)) {

@@ -124,7 +124,7 @@ func (s *Session) withStream(stream *Stream) (*Session, error) {
 }
 
 // wireUpStreams exchanges the cards of the members' stacks, and decides on the PML and the ids. This member's stack is that of s.
-// Called inside do.
+// Called inside State.Do.
 func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, spec pml.CommSpec, refused, err error) {
 	policy, err := policyOf(c.values)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	return m, spec, refused, err
 }
 
-// gatherBounded returns every member's number. A number that is not 0 to most is ErrTransport. Called inside do.
+// gatherBounded returns every member's number. A number that is not 0 to most is ErrTransport. Called inside State.Do.
 func (c *Comm) gatherBounded(ctx context.Context, what string, mine, most int) ([]int64, error) {
 	all, err := c.gatherNumbers(ctx, int64(mine))
 	for rank, n := range all {
@@ -170,7 +170,7 @@ func (c *Comm) gatherBounded(ctx context.Context, what string, mine, most int) (
 	return all, err
 }
 
-// gatherBytes returns every member's bytes. Called inside do.
+// gatherBytes returns every member's bytes. Called inside State.Do.
 func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
 	lengths, err := c.gatherBounded(ctx, "payload length", len(mine), bootstrap.MaxPayload)
 	if err != nil {

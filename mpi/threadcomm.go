@@ -76,7 +76,7 @@ func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, e
 	return t, nil
 }
 
-// agree exchanges the numbers of goroutines, and derives the thread communicator's id. Called inside do.
+// agree exchanges the numbers of goroutines, and derives the thread communicator's id. Called inside State.Do.
 func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refused, err error) {
 	counts, err := c.gatherNumbers(ctx, int64(goroutines))
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 	return nil, t.refill(ctx)
 }
 
-// gatherNumbers returns every member's number. Called inside do.
+// gatherNumbers returns every member's number. Called inside State.Do.
 func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	all := make([]int64, c.size)
 	x := run.Call{Op: coll.Allgather, In: mem.Bytes([]int64{mine}), Out: mem.Bytes(all)}
@@ -115,7 +115,7 @@ func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 	return all, c.collective.Inline(ctx, &x)
 }
 
-// fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Called inside do.
+// fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Called inside State.Do.
 func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
 	if l, ok := framework.As[pml.RankLimiter](c.module.Module); ok {
 		if err := l.FitsRanks(t.members); err != nil {

@@ -32,7 +32,7 @@ func newTopology(t *topology, n coll.Neighborhood) *topology {
 	return t
 }
 
-// choose sets the algorithm of an operation among neighbors, and returns the neighbors. It returns ErrTopology for a
+// chooseNeighbors sets the algorithm of an operation among neighbors, and returns the neighbors. It returns ErrTopology for a
 // communicator without a topology.
 func chooseNeighbors(x *run.Call, c *Comm, op coll.Operation) (*coll.Neighborhood, error) {
 	if c.isClosed() {

@@ -31,13 +31,13 @@ type peerTraffic struct {
 	ReceivedBytes uint64 `json:"receivedBytes"`
 }
 
-// trafficName is the name of the report, and of the request for it. The launcher knows it, too.
+// trafficName is the name of the report, and of the request for it. Package launch of the command has the same constant.
 const trafficName = "traffic"
 
 // mostTrafficPeers is the number of peers in a report. The ones with the most messages have precedence.
 const mostTrafficPeers = 64
 
-// sendTraffic sends the report to the launcher. Without a result, there is none.
+// sendTraffic sends the report to the launcher if it takes reports. An error is ignored.
 func (e *process) sendTraffic() {
 	to, ok := framework.As[bootstrap.Reporter](e.Client())
 	if !ok {
