@@ -103,7 +103,8 @@ type Share interface {
 	// State returns whether chunks are left to claim, whether a claimed chunk of the peer is
 	// incomplete, and whether the peer has stopped because it cannot write.
 	State() (left, writing, stopped bool)
-	// End claims all remaining chunks and reports whether the peer has completed its last
-	// write. Otherwise call it again. After its end the share is available for another buffer.
+	// End claims all remaining chunks and reports whether the peer writes no more, because its
+	// last write is complete or the peer has ended in the middle of it, which State shows
+	// before. Otherwise call it again. After its end the share is available for another buffer.
 	End() (ended bool)
 }

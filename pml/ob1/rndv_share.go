@@ -65,9 +65,11 @@ func (s *sharedReceive) read(r *request) (steps int, more bool) {
 	return 1, true
 }
 
-// finish completes the receive once the sender has completed its last write.
+// finish completes the receive once the sender has completed its last write. The share of a sender
+// that has died in a write could end, too, with a hole in the buffer. The failure of the sender then
+// ends the receive.
 func (s *sharedReceive) finish(r *request) (steps int, more bool) {
-	if !s.share.End() {
+	if _, writing, _ := s.share.State(); writing || !s.share.End() {
 		return 0, true
 	}
 	s.share = nil
