@@ -163,7 +163,7 @@ type Module interface {
 	Close() error
 }
 
-// Placement is the part of the ring of a path in which a frame is placed.
+// Placement selects the part of a path's ring for a frame.
 type Placement uint8
 
 const (

@@ -11,8 +11,8 @@ import (
 
 // An Early carries out a persistent operation without the engine, as a blocking call does. It is
 // for schedules in a collective segment. Start takes the steps up to the first one that waits for
-// another rank, and Wait takes the others, for none of which another rank waits. An operation that
-// is not complete after a short poll in Wait is promoted to one of the engine, with its remaining
+// another rank. Wait takes the others, on which no other rank depends. An operation that is not
+// complete after a short poll in Wait is promoted to one of the engine, with its remaining
 // steps. So is one that another call than Wait uses.
 //
 // State.busy is busyEarly between Start and Wait. Claim makes it busyInCall, and guards the fields.

@@ -27,8 +27,8 @@ type Host interface {
 	Refuse(span cid.Span, why error)
 	// ReportBroken notifies the other ranks that this one takes part in no further operation.
 	ReportBroken(why error)
-	// OperationsEnded is called when the last operation of a closed communicator has ended, on a
-	// goroutine of its own, if State.Closing has returned true.
+	// OperationsEnded is called after the end of the last operation of a closed communicator for
+	// which State.Closing returned true, on a separate goroutine.
 	OperationsEnded()
 
 	// Watch calls the hooks of the program for an operation that begins, which may block and panic.
@@ -39,8 +39,8 @@ type Host interface {
 	EndError(ctx context.Context, op string, err error) error
 	// FormOf returns the memory of a transport that buf is in, or nil.
 	FormOf(buf []byte) *pml.Form
-	// Spawn calls f on a new goroutine, whose context ends with the session. It does nothing
-	// if the session has ended.
+	// Spawn calls f on a new goroutine, with a context that ends with the session. It does nothing
+	// after the end of the session.
 	Spawn(f func(context.Context))
 	// Labels are the profile labels of goroutines that work for the communicator.
 	Labels() pprof.LabelSet

@@ -162,8 +162,8 @@ func (k *State) instance(component string) coll.Instance {
 const closeRetryPeriod = 10 * time.Millisecond
 
 // CloseInstances closes the instances of a closed communicator when none of its collectives is
-// active. Each event after which this may be the case calls it. If a goroutine is in a collective,
-// whose end may not observe that the communicator is closed, a goroutine of the session retries.
+// active. Each event after which this may be the case calls it. The end of a collective in progress
+// may not observe that the communicator is closed, so a goroutine of the session retries.
 func (k *State) CloseInstances() {
 	if !k.tryCloseInstances() {
 		k.env.Host.Spawn(k.retryCloseInstances)

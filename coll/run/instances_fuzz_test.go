@@ -2,7 +2,7 @@ package run
 
 import "testing"
 
-// FuzzRecord: the record of another member has a card of at most its size, or is an error.
+// FuzzRecord: the record of another rank has a card of at most its size, or is an error.
 func FuzzRecord(f *testing.F) {
 	f.Add(make([]byte, openRecord), make([]byte, termsSize))
 	f.Add(append([]byte{5}, "card"...), []byte{1})

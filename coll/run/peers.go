@@ -86,8 +86,8 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 	return st.Bytes, err
 }
 
-// Drop implements coll.Peers. A send that cannot be withdrawn continues, and its contents do not
-// matter any more. The instance is that of the last call with an instance.
+// Drop implements coll.Peers. A send that cannot be withdrawn continues with undefined
+// contents. The instance is that of the last call with an instance.
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

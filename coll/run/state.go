@@ -190,7 +190,7 @@ func (k *State) FailEntered(err error) error {
 	return err
 }
 
-// leave ends the part of this rank in operations, whose senders may wait for its receives. It
+// leave ends the part of this rank in operations, because senders may wait for its receives. It
 // refuses the ids in unassigned, because other ranks may have created communicators with these ids
 // in the operation. Those ranks are notified. An example is Split, which may succeed in one rank and
 // fail in another after the failure of a third.

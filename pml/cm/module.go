@@ -28,8 +28,7 @@ type Module struct {
 	handleCounts map[cid.Extended]int
 	procs        base.Procs[*proc]
 	unknownPeers unknownPeers
-	// earlySenders are the processes with early arrivals, and those of which some
-	// may have been dropped.
+	// earlySenders are the processes with early arrivals or with dropped ones.
 	earlySenders map[*proc]struct{}
 	endedProcs
 	inquiries base.Inquiries
