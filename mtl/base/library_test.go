@@ -18,20 +18,20 @@ func TestExists_LargeFolder_IsNotListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LD_LIBRARY_PATH", "")
-	look := func() float64 {
+	count := func() float64 {
 		return testing.AllocsPerRun(10, func() {
 			if exists("libnone.so.1") {
 				t.Error("a missing library is found")
 			}
 		})
 	}
-	few := look()
+	few := count()
 	for i := range 500 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("lib%d.so", i)), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if many := look(); many > few+100 {
+	if many := count(); many > few+100 {
 		t.Errorf("%v allocations in a folder of 500 files, %v in an empty one", many, few)
 	}
 	if !exists("lib7.so") {

@@ -19,23 +19,23 @@ func (m *module) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte)
 	return err
 }
 
-// pollsPerLook is the number of polls of shared memory that take as long as one of sockets.
-const pollsPerLook = 8
+// memoryPollsPerSocketPoll is the number of polls of shared memory that take as long as one of sockets.
+const memoryPollsPerSocketPoll = 8
 
 // RecvAndPoll implements mtl.ImmediateReceiver.
-func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, polls int) error {
 	if !m.traits.usesTCP {
-		looks *= pollsPerLook
+		polls *= memoryPollsPerSocketPoll
 	}
 	if m.spareReceive != nil && len(buf) <= base.MaxBounced {
-		return m.recvShortAndPoll(op, from, e, buf, looks)
+		return m.recvShortAndPoll(op, from, e, buf, polls)
 	}
 	s, err := m.takeReceive(op, from, e, buf)
 	if err != nil {
 		return err
 	}
 	tag, mask := matchOf(e)
-	m.handleEvents(m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], looks))
+	m.handleEvents(m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], polls))
 	if m.spareReceive == nil {
 		if s, err := m.takeSlot(base.SlotReceive, nil); err == nil {
 			s.IsPosted = true
@@ -47,7 +47,7 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 
 // recvShortAndPoll is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
 // slot is neither taken nor released.
-func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, looks int) error {
+func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, polls int) error {
 	from, err := m.CheckSource(from, e, len(m.peers))
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope,
 	s.Op, s.Peer, op.Slot = op, from, s.Number
 	s.Bounce(buf)
 	tag, mask := matchOf(e)
-	n := m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(false), m.events[:], looks)
+	n := m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(false), m.events[:], polls)
 	ev := &m.events[0]
 	if n != 1 || ev.Slot != s.Number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
 		m.spareReceive = nil // It becomes an ordinary slot.
