@@ -243,7 +243,7 @@ func TestGrow_FewerCome_DeadlineNamesTheMissingOnes(t *testing.T) {
 	}
 	if err := awaitCondition("the process that came is refused", func() bool {
 		_, err := g.at(2).Psets(t.Context())
-		return errors.Is(err, framework.ErrProcFailed) && strings.Contains(err.Error(), "the change is undone: missing at the deadline: ranks [3]")
+		return errors.Is(err, framework.ErrProcFailed) && strings.Contains(err.Error(), "the change is undone: ranks [3] have not integrated it")
 	}); err != nil {
 		t.Error(err)
 	}

@@ -1,11 +1,7 @@
 package sets
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
 // An EventKind is the kind of an Event.
@@ -42,7 +38,7 @@ type Event struct {
 	IsOfUser bool
 	// Rank of the process that has requested the operation, unless IsOfUser.
 	Requester uint32
-	// Reason of ChangeUndone, or the next set of the members after ChangeIntegrated.
+	// Reason of ChangeUndone, or for ChangeIntegrated the next set of the members.
 	Text string
 }
 
@@ -71,21 +67,6 @@ func (t *Table[W]) reportChange(kind EventKind, c *change[W], text string) {
 	t.report(ev)
 }
 
-// undoneReason describes the failure of an undone change.
-func undoneReason(f wire.FailureBody) string {
-	var parts []string
-	if len(f.Failed) > 0 {
-		parts = append(parts, fmt.Sprintf("ranks %v have failed", firstRanks(f.Failed)))
-	}
-	if len(f.Missing) > 0 {
-		parts = append(parts, fmt.Sprintf("ranks %v have not integrated it", firstRanks(f.Missing)))
-	}
-	if f.Text != undoneText || len(parts) == 0 {
-		parts = append(parts, f.Text)
-	}
-	return strings.Join(parts, "; ")
-}
-
 // SetInfo is a set that exists.
 type SetInfo struct {
 	Name string
@@ -93,8 +74,8 @@ type SetInfo struct {
 	Ranks []uint32
 }
 
-// Latest returns mpi://WORLD of the initial processes, then up to most of the sets that all members see, those with the latest creation in
-// the order of their age, and the number of older sets that are left out.
+// Latest returns mpi://WORLD of the initial processes, and then the latest most of the other sets, the oldest first, without those
+// of changes that are not open. older is the number of sets before these.
 func (t *Table[W]) Latest(most int) (all []SetInfo, older int) {
 	all = append(all, SetInfo{t.world.name, t.world.ranks})
 	for _, s := range t.setsByAge[max(0, len(t.setsByAge)-most):] {

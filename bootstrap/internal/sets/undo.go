@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -42,7 +43,8 @@ const undoneText = "the change is undone"
 func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 	f.Text = cmp.Or(f.Text, undoneText)
 	c.state, c.failure = stateUndone, f
-	t.reportChange(ChangeUndone, c, undoneReason(f))
+	reason := undoReason(f)
+	t.reportChange(ChangeUndone, c, reason)
 	t.release(c)
 	if c.joining != nil {
 		delete(t.startingByRank, c.joining.ranks[0])
@@ -63,21 +65,28 @@ func (t *Table[W]) undo(c *change[W], f wire.FailureBody) {
 		for _, r := range c.joining.ranks {
 			t.leaves(r)
 		}
-		t.order(EndProcs, c.joining.ranks, undoReason(f))
+		if f.Text == undoneText && reason != undoneText {
+			reason = undoneText + ": " + reason
+		}
+		t.order(EndProcs, c.joining.ranks, reason)
 	}
 	t.wakeGroup(c) // The change hid failures of members.
 	c.trim()
 }
 
-// undoReason returns the reason for the failure f of an undone change.
+// undoReason describes the failure f of an undone change.
 func undoReason(f wire.FailureBody) string {
-	switch {
-	case len(f.Failed) > 0:
-		return fmt.Sprintf("%s: ended before the integration: ranks %s", undoneText, formatNumbers(f.Failed))
-	case len(f.Missing) > 0:
-		return fmt.Sprintf("%s: missing at the deadline: ranks %s", undoneText, formatNumbers(f.Missing))
+	var parts []string
+	if len(f.Failed) > 0 {
+		parts = append(parts, fmt.Sprintf("ranks %s have failed", formatNumbers(f.Failed)))
 	}
-	return f.Text
+	if len(f.Missing) > 0 {
+		parts = append(parts, fmt.Sprintf("ranks %s have not integrated it", formatNumbers(f.Missing)))
+	}
+	if f.Text != undoneText || len(parts) == 0 {
+		parts = append(parts, f.Text)
+	}
+	return strings.Join(parts, "; ")
 }
 
 func failAll[W join.Waiter](calls []integrateCall[W], f wire.FailureBody) {
