@@ -33,9 +33,10 @@ type client struct {
 	hostTimeout    time.Duration
 	processTimeout time.Duration
 
-	// Tests shorten these two.
+	// Tests shorten these three.
 	answerGrace   time.Duration
 	lookupTimeout time.Duration
+	exitGrace     time.Duration
 	log           *slog.Logger
 	// Link of the requests of this process to itself.
 	selfLink *link
@@ -97,7 +98,8 @@ type client struct {
 // a Watcher only. Changes that add processes need a Spawner and no Exchange.
 //
 // Errors are ErrTransport if the process cannot listen or l does not publish, and ErrConfig if the
-// process has an open client or the job has too many processes.
+// process has an open client, the job has too many processes, or the identity contradicts the hand-over.
+// An added process with an Exchange gets ErrUnsupported.
 func Open(ctx context.Context, env bootstrap.Env, l Launcher) (bootstrap.Client, error) {
 	c, err := openClient(ctx, env, l, func(*entry) error { return nil })
 	if err != nil {
@@ -145,7 +147,7 @@ func checkJob(id bootstrap.Identity) error {
 
 func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 	c := &client{
-		endpoint: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), answerGrace: defaultAnswerGrace, lookupTimeout: defaultLookupTimeout, log: env.Logger,
+		endpoint: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), answerGrace: defaultAnswerGrace, lookupTimeout: defaultLookupTimeout, exitGrace: defaultExitGrace, log: env.Logger,
 		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), processTimeout: env.ProcessTimeout,
 		leftNonces: map[uint32]uint64{}, peers: map[uint32]*peer{}, links: map[*link]struct{}{}, exchangeRounds: map[*exchangeRound]struct{}{},
 		wakeWatch: make(chan struct{}, 1),
@@ -159,7 +161,7 @@ func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 		return ifs
 	})
 	c.events.Spawn = c.wg.Go
-	c.joins = joinTable{Namespace: p.id.Proc.Namespace, Size: int(p.rankLimit.Load()), HasEnded: c.hasEnded,
+	c.joins = joinTable{Namespace: p.id.Proc.Namespace, HasEnded: c.hasEnded,
 		IsAnsweredFirst: func(r request) bool { return r.isRelayed }}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -178,6 +180,7 @@ func (c *client) attach() error {
 		return fmt.Errorf("%w: %s: this process has an open client already", framework.ErrConfig, component)
 	}
 	c.client = c
+	c.joins.Size = int(c.rankLimit.Load()) // The client before may have raised it.
 	return nil
 }
 

@@ -37,15 +37,20 @@ func (g growth) isAdded() bool { return g.handOver != nil }
 const growthFactor = 4
 
 // growthOf returns the identity of the process that l describes, and its growth. It returns
-// ErrConfig for an identity outside its job, or one that contradicts its hand-over.
+// ErrConfig for an identity outside its job, or one that contradicts its hand-over. It returns
+// ErrUnsupported for an added process with an Exchange.
 func growthOf(l Launcher, env bootstrap.Env) (id bootstrap.Identity, g growth, err error) {
 	id = l.Identity()
 	if err := checkJob(id); err != nil {
 		return id, g, err
 	}
 	id.MaxSize, g.most = id.Size, id.Size
+	_, hasExchange := framework.As[Exchange](l)
 	if a, ok := framework.As[Added](l); ok {
 		if h, isAdded := a.HandOver(); isAdded {
+			if hasExchange {
+				return id, g, fmt.Errorf("%w: %s: an added process has no barriers with the first processes of its job: use the exchange meet", framework.ErrUnsupported, component)
+			}
 			g.handOver, g.isPossible, id.MaxSize = &h, true, max(h.MaxSize, id.Size)
 			if id.Proc.Namespace != h.Namespace || id.FirstRank != h.FirstRank || id.Size != h.Size {
 				return id, g, fmt.Errorf("%w: %s: the launcher reports %v of %d processes from rank %d on, but the hand-over has %d from rank %d of %s on",
@@ -61,7 +66,6 @@ func growthOf(l Launcher, env bootstrap.Env) (id bootstrap.Identity, g growth, e
 		return id, g, fmt.Errorf("%w: %s: the launcher reports processes from rank %d on, without a hand-over", framework.ErrConfig, component, id.FirstRank)
 	}
 	_, canSpawn := framework.As[Spawner](l)
-	_, hasExchange := framework.As[Exchange](l)
 	if g.isPossible = canSpawn && !hasExchange; g.isPossible {
 		g.most = min(max(cmp.Or(env.MaxRanks, growthFactor*id.Size), id.Size), wire.MaxElements)
 		if env.MaxRanks > 0 {

@@ -133,6 +133,19 @@ func TestOpen_IdentityContradictsHandOver_IsErrConfig(t *testing.T) {
 	}
 }
 
+func TestOpen_AddedProcessHasExchange_IsErrUnsupported(t *testing.T) {
+	b := newAddressBook(2)
+	e := entry{nonce: 7}
+	h := HandOver{Namespace: b.namespace, FirstRank: 2, Size: 2, MaxSize: 4, Entry: e.encode()}
+	l := struct {
+		addedLauncher
+		Exchange
+	}{addedLauncher{newGrowingJob(b, unix, bootstrap.Env{}).launcher(3), h}, exchangeLauncher{launcher{b, 3}, &memoryExchange{}}}
+	if _, err := Open(t.Context(), bootstrap.Env{}, l); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "use the exchange meet") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // identityOnly hides the optional interfaces of a launcher.
 type identityOnly struct{ Launcher }
 
@@ -373,6 +386,76 @@ func TestRank0_HasNoSession_DeadlineNamesIt(t *testing.T) {
 	}
 }
 
+// blockingSets is a launcher that answers no request for its sets.
+type blockingSets struct {
+	setLauncher
+	calls chan<- struct{}
+}
+
+func (l blockingSets) Psets(ctx context.Context) ([]string, error) {
+	l.calls <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestRank0_ClosesDuringFirstOperation_NextClientHasSetsOfTheLauncher(t *testing.T) {
+	g := newGrowTest(t, unix, 0, 20*time.Second)
+	g.book.size = 2
+	calls := make(chan struct{}, 1)
+	if _, err := g.openWith(t.Context(), 0, blockingSets{setLauncher{g.launcher(0)}, calls}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.openWith(t.Context(), 1, setLauncher{g.launcher(1)}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.at(1).Operate(t.Context(), bootstrap.PsetDifference, []string{bootstrap.PsetWorld, "ocean"}, bootstrap.PsetArgs{})
+		done <- err
+	}()
+	<-calls
+	if err := g.clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.openWith(t.Context(), 0, setLauncher{g.launcher(0)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("operate on a set of the launcher: %v", err)
+	}
+}
+
+func TestRank0_ClosesDuringSpawn_RequestIsRepeated(t *testing.T) {
+	g := newGrowTest(t, unix, 2, 20*time.Second)
+	calls := make(chan struct{}, 1)
+	replaceSpawn(g, func(ctx context.Context, s SpawnRequest) error {
+		calls <- struct{}{}
+		<-ctx.Done()
+		return g.spawn(ctx, s)
+	})
+	done := make(chan error, 1)
+	go func() {
+		names, err := g.at(1).Operate(t.Context(), bootstrap.PsetGrow, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Add: 1})
+		if err == nil {
+			err = errors.Join(g.integrate(names[0], 0, 1, 3)...)
+		}
+		done <- err
+	}()
+	<-calls
+	if err := g.clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.open(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := g.at(2).Integrate(t.Context(), bootstrap.PsetSelf, ""); !errors.Is(err, framework.ErrProcFailed) {
+		t.Errorf("integrate of the process of the first request: %v", err)
+	}
+}
+
 func TestOperate_ThatRemovesRank0_IsErrUnsupported(t *testing.T) {
 	g := newGrowTest(t, unix, 2, 20*time.Second)
 	for _, op := range []bootstrap.PsetOp{bootstrap.PsetSub, bootstrap.PsetShrink, bootstrap.PsetReplace} {
@@ -567,8 +650,16 @@ func TestQuery_MemberWithoutConnectionDies_ReturnsItsFailure(t *testing.T) {
 	}
 }
 
+// A job that can't grow shrinks, too.
 func TestShrink_ProcessKeepsItsSession_IsLogged(t *testing.T) {
-	g := newGrowTest(t, unix, 2, 20*time.Second)
+	g := newGrowTest(t, unix, 0, 20*time.Second)
+	g.book.size = 2
+	for rank := range 2 {
+		if _, err := g.openWith(t.Context(), rank, launcher{g.book, rank}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.clients[0].exitGrace = 10 * time.Millisecond
 	names, err := g.at(0).Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -577,9 +668,8 @@ func TestShrink_ProcessKeepsItsSession_IsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	const text = "processes that left by a change still have a session"
-	g.at(0).c.logRemaining([]int{1})
-	if n := g.lines.with(text); n != 1 {
-		t.Errorf("%d log lines, want 1", n)
+	if err := awaitCondition("rank 0 logs the process", func() bool { return g.lines.with(text) == 1 }); err != nil {
+		t.Error(err)
 	}
 	if err := g.at(1).Close(); err != nil {
 		t.Fatal(err)

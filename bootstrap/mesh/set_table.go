@@ -26,9 +26,9 @@ import (
 // setTable is the table of the process sets of the job.
 type setTable = sets.Table[request]
 
-// exitGrace is the time between the integration of a change and the log of leaving processes that
-// still run.
-const exitGrace = 10 * time.Second
+// defaultExitGrace is the time between the integration of a change and the log of leaving processes
+// that still have a session.
+const defaultExitGrace = 10 * time.Second
 
 // serveChange serves an operation on process sets, or a lookup of an entry.
 func (c *client) serveChange(r request, m wire.Message) error {
@@ -63,7 +63,8 @@ func (c *client) serveChange(r request, m wire.Message) error {
 	return nil
 }
 
-// openSets makes the table at the first operation. It may wait for the sets of the launcher.
+// openSets makes the table at the first operation. It may wait for the sets of the launcher. A client
+// that closes meanwhile makes none, because it may have received only some of these sets.
 func (c *client) openSets() {
 	c.mu.Lock()
 	isOpen := c.sets != nil
@@ -74,7 +75,7 @@ func (c *client) openSets() {
 	named := c.launcherSets()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sets == nil {
+	if c.sets == nil && !c.isClosed {
 		c.sets = c.newSets(named)
 	}
 }
@@ -115,10 +116,10 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 
 // newSets returns the table of the job. The caller holds endpoint.mu.
 func (c *client) newSets(named []bootstrap.PsetInfo) *setTable {
-	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, MostOption: "bootstrap.max_ranks", IsHeldByRank0: true, Launcher: launcherName(c.launcher)}
+	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, MostOption: "bootstrap.max_ranks", IsHeldByRank0: true, Launcher: launcherName(c.launcher),
+		Order: c.endpoint.carryOut, StartsNone: !c.growth.isPossible}
 	switch {
 	case c.growth.isPossible:
-		opt.Order = c.endpoint.carryOut
 	case c.exchange != nil:
 		opt.Launcher += " with constructs by its barriers"
 		opt.Remedy = "use the exchange meet, or start the job with ferry run --max-ranks"
@@ -156,8 +157,8 @@ func (p *endpoint) carryOut(o sets.Order) {
 	isOpen := c != nil && !c.isClosed
 	switch {
 	case o.Kind == sets.StartProcs: // Only a request of an open client gives it.
-		p.rankLimit.Store(int64(p.sets.Next()))
-		c.joins.Size = p.sets.Next()
+		c.joins.Size = o.First + o.N
+		p.rankLimit.Store(int64(c.joins.Size))
 		c.wg.Go(func() { c.startProcs(o) })
 	case o.Kind == sets.EndProcs && isOpen:
 		c.wg.Go(func() {
@@ -168,7 +169,7 @@ func (p *endpoint) carryOut(o sets.Order) {
 	case o.Kind == sets.EndProcs:
 		p.recordRefused(o)
 	case o.Kind == sets.AwaitExit && isOpen:
-		c.runAfter(exitGrace, func() { c.logRemaining(o.Ranks) })
+		c.runAfter(c.exitGrace, func() { c.logRemaining(o.Ranks) })
 	}
 }
 
@@ -206,7 +207,7 @@ func (c *client) logRemaining(ranks []int) {
 		return p == nil || p.state != peerConnected || p.hasLeft
 	})
 	if len(remaining) > 0 {
-		c.log.Warn("bootstrap mesh: processes that left by a change still have a session: close it and end", "ranks", remaining, "after", exitGrace)
+		c.log.Warn("bootstrap mesh: processes that left by a change still have a session: close it and end", "ranks", remaining, "after", c.exitGrace)
 	}
 }
 
@@ -264,6 +265,9 @@ func (c *client) startProcs(o sets.Order) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isClosed && reason == "" { // The requester receives no answer, and repeats its request.
+		reason = "rank 0 has closed its session"
+	}
 	c.sets.Started(o.First, 0, reason)
 }
 

@@ -197,7 +197,7 @@ func (t *Table[W]) countStartable(n int64, leaving []uint32, partial bool) (int,
 	ranks := int64(MaxRanks - int(t.nextRank))
 	most := max(0, min(free, ranks))
 	switch {
-	case t.options.Order == nil:
+	case t.options.Order == nil || t.options.StartsNone:
 		return 0, failf(wire.CodeLimit, "%s starts no processes: %s", t.options.Launcher, cmp.Or(t.options.Remedy, "start the job with ferry run --max-ranks"))
 	case n < 1:
 		return 0, failf(wire.CodeRank, "%d new processes: want at least 1", n)

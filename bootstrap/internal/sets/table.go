@@ -16,16 +16,18 @@ type Options struct {
 	Most int
 	// Name of the option that sets Most, for errors. "" means --max-ranks.
 	MostOption string
-	// Order passes an order to the launcher. It must not block, nor call the table. With nil, the
-	// launcher starts no processes.
+	// Order passes an order to the launcher. It must not block, nor call the table. With nil, there are
+	// no orders, and the launcher starts no processes.
 	Order func(Order)
+	// The launcher starts no processes, although it has an Order.
+	StartsNone bool
 	// Removed reports an ended process that a finished change has removed. The rules of Order hold. With nil, none
 	// is reported.
 	Removed func(rank uint32)
 	// Observe receives the steps of operations and changes, in order. The rules of Order hold. With nil, they are not
 	// reported.
 	Observe func(Event)
-	// Name of a launcher without Order, and the remedy, for errors. An empty Remedy is ferry run.
+	// Name of a launcher that starts no processes, and the remedy, for errors. An empty Remedy is ferry run.
 	Launcher string
 	Remedy   string
 	// Rank 0 holds the table, so a change that removes it is refused.
