@@ -59,8 +59,9 @@ type Watcher interface {
 	CommRevoked(comm cid.Extended, by framework.Proc)
 	// NoteReceived passes a note of another process.
 	NoteReceived(from framework.Incarnation, body string)
-	// Dump requests a report of the operations that the process waits for. It may run during another call, and must not wait for it.
-	Dump(how string)
+	// Dump requests a report of a kind that the launcher names, such as that of the operations that the process waits for. It may run
+	// during another call, also of Dump with another kind, and must not wait for it.
+	Dump(kind string)
 }
 
 // Assembly is one process of a job. Its methods may be called concurrently.

@@ -55,7 +55,7 @@ func (a *Assembly) event(ev bootstrap.Event) {
 	}
 }
 
-// mostDumps is the number of dumps in progress.
+// mostDumps limits the dumps in progress, because the launcher chooses their kinds.
 const mostDumps = 4
 
 // dump starts a dump, unless one of its kind is in progress. Dumps of different kinds do not delay each other. upcalls is locked.

@@ -12,8 +12,8 @@ type PeerState uint8
 const (
 	// Alive peers exchange messages with this process, or may do so.
 	Alive PeerState = iota
-	// Leaving peers have closed their last session and accept no messages. Some of their own may still come. Only a PML
-	// knows that, so that no event has this state.
+	// Leaving peers have closed their last session and accept no messages. Some of their own may still come. This
+	// state occurs in PMLs only, and no event has it.
 	Leaving
 	// Left peers have closed their last session. In an event of the bootstrap or of a BTL, some of their messages may still
 	// come. In a PML, none is outstanding.

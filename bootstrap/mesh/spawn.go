@@ -10,8 +10,8 @@ import (
 )
 
 // A Spawner is a Launcher that can start processes (framework.As). They join the namespace of the
-// job. Their identity at the launcher, which may be a namespace or a key space of its own, stays
-// inside the Launcher.
+// job. Only the Launcher uses their identity at the launcher, which may have another namespace or
+// key space.
 type Spawner interface {
 	// Spawn starts all processes of s or none. It returns once the launcher has accepted or refused
 	// them, and does not wait until they run. The error quotes the launcher. It is ErrUnsupported,
@@ -36,9 +36,9 @@ type SpawnRequest struct {
 	HandOver []byte
 }
 
-// An Added is a Launcher whose process may have been started by a Spawner (framework.As). Its
-// Identity is that of the job: namespace and FirstRank of the hand-over, a rank of FirstRank plus the
-// rank at the launcher, the Size of the hand-over, and LocalRanks raised by FirstRank.
+// An Added is the Launcher of a process that a Spawner may have started (framework.As). Its Identity
+// is that in the job. It has the namespace, FirstRank and Size of the hand-over. The rank and
+// LocalRanks are those at the launcher plus FirstRank.
 type Added interface {
 	// HandOver returns the hand-over of this process; ok is false in the first processes of a job.
 	HandOver() (h HandOver, ok bool)
