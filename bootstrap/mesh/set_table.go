@@ -92,7 +92,7 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 	seen := map[string]bool{}
 	for _, name := range names {
 		key := bootstrap.PsetKey(name)
-		if bootstrap.IsReserved(name) || seen[key] || len(name) > bootstrap.MaxName {
+		if name == "" || bootstrap.IsReserved(name) || seen[key] || len(name) > bootstrap.MaxName {
 			continue
 		}
 		seen[key] = true

@@ -55,7 +55,7 @@ func (c *Calls) resolve(name string) (string, error) {
 	if info, _, err := bootstrap.BuiltinPset(*c.ID, name); err == nil && info.Members.Len() == c.ID.Size {
 		return bootstrap.PsetWorld, nil
 	}
-	return "", fmt.Errorf("%w: %s as an operand: use a set that the launcher knows, such as one of ferry run --pset", framework.ErrUnsupported, name)
+	return "", fmt.Errorf("%w: %s as an operand: the holder of the sets has no sets of nodes: use mpi://WORLD, or a set of the launcher or of an operation", framework.ErrUnsupported, name)
 }
 
 // Operate implements bootstrap.Changer.

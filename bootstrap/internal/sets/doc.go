@@ -1,6 +1,6 @@
 // Package sets is the state machine of a job's process sets, of the changes of the job, and of the
 // data of sets, as bootstrap.Changer specifies them. A launcher's server calls it for its clients,
-// and a singleton for itself.
+// rank 0 of bootstrap/mesh for all processes, and a singleton for itself.
 //
 // It is pure logic without locks, time or connections. The caller holds its own lock during each
 // call, so that every outcome is decided at one moment. Calls of processes are join.Waiters, each
