@@ -103,10 +103,18 @@ var (
 	errPermanent = errors.New("not retried")
 )
 
+// lookupError is the error of the lookup of an entry. It may contain a refusal by rank 0, which does
+// not concern the process that is looked up.
+type lookupError struct{ err error }
+
+func (e *lookupError) Error() string { return "look up its entry: " + e.err.Error() }
+func (e *lookupError) Unwrap() error { return e.err }
+
 // handleDialFailure ends the peer or its calls if err is conclusive. The caller holds endpoint.mu.
 func (c *client) handleDialFailure(p *peer, err error) {
 	p.lastDialErr = err
-	isRefused := errors.Is(err, syscall.ECONNREFUSED)
+	var lookup *lookupError
+	isRefused := errors.Is(err, syscall.ECONNREFUSED) && !errors.As(err, &lookup)
 	if !isRefused {
 		p.consecutiveRefusals = 0
 	} else if p.consecutiveRefusals++; p.consecutiveRefusals == 1 {
@@ -138,7 +146,7 @@ func (c *client) dialOnce(ctx context.Context, rank uint32, e entry, found bool)
 			return c.connectOnNode(ctx, rank, err)
 		}
 		if err != nil {
-			return fmt.Errorf("look up its entry: %w", err)
+			return &lookupError{err}
 		}
 		if !ok {
 			return errNoEntry

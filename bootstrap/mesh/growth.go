@@ -13,8 +13,8 @@ import (
 
 // A job grows if its launcher is a Spawner and constructs need no Exchange. Added processes have the
 // ranks that follow the highest one, in the same namespace, so everything else treats them like the
-// first processes. Only rank 0 knows the highest rank, which it assigns. It refuses a higher one.
-// The other processes accept any rank from a peer that has proved a key of the job.
+// first processes. Rank 0 assigns the ranks, and refuses one that it has not assigned. The other
+// processes accept any rank from a peer that has proved a key of the job.
 //
 // Rank 0 is the address book of added processes. An added process has rank 0's entry from its
 // hand-over, and sends its own entry first on each connection to rank 0. All others look it up

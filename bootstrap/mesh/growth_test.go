@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -454,6 +455,22 @@ func TestRank0_ClosesDuringSpawn_RequestIsRepeated(t *testing.T) {
 	if _, err := g.at(2).Integrate(t.Context(), bootstrap.PsetSelf, ""); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("integrate of the process of the first request: %v", err)
 	}
+}
+
+// A process that has connected by itself has its entry at rank 0 only.
+func TestDial_Rank0RefusesDuringLookup_PeerIsNotReportedFailed(t *testing.T) {
+	g := newGrowTest(t, unix, 2, time.Second)
+	c := g.clients[1]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connectedRanks[2] = struct{}{}
+	p := c.peerOf(2)
+	p.state, p.incarnation = peerUnreachable, 7
+	c.handleDialFailure(p, &lookupError{c.peerError(0, "connect", syscall.ECONNREFUSED)})
+	if p.state != peerUnreachable || len(c.failures) > 0 {
+		t.Errorf("state %v, failures %v", p.state, c.failures)
+	}
+	p.state = peerAbsent // No dial attempt remains.
 }
 
 func TestOperate_ThatRemovesRank0_IsErrUnsupported(t *testing.T) {
