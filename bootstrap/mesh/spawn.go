@@ -31,8 +31,7 @@ type SpawnRequest struct {
 	Dir     string
 	// Additional environment, as name=value. A launcher that passes none ignores it.
 	Env []string
-	// What a spawned process needs to join the job (HandOver.Encode). It has a key, so only the
-	// spawned processes may read it.
+	// Encoding of the HandOver of the spawned processes. It has a key, so only they may read it.
 	HandOver []byte
 }
 
