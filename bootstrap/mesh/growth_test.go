@@ -489,6 +489,9 @@ type setLauncher struct{ spawningLauncher }
 func (l setLauncher) Psets(context.Context) ([]string, error) { return []string{"ocean"}, nil }
 
 func (l setLauncher) Pset(_ context.Context, name string) (bootstrap.PsetInfo, error) {
+	if bootstrap.IsReserved(name) {
+		return bootstrap.PsetInfo{}, errors.New("request for a set of ferry")
+	}
 	if bootstrap.PsetKey(name) != "ocean" {
 		return bootstrap.PsetInfo{}, framework.ErrPset
 	}
@@ -513,6 +516,13 @@ func TestPsets_SetsOfTheLauncher_PrecedeThoseOfOperations(t *testing.T) {
 	}
 	info, err := g.at(2).Pset(t.Context(), made[0])
 	if err != nil || !slices.Equal(info.Members.List(), g.procsOf(2)) || !info.Dynamic {
+		t.Errorf("%+v, %v", info, err)
+	}
+	made, err = g.at(1).Operate(t.Context(), bootstrap.PsetUnion, []string{"land"}, bootstrap.PsetArgs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := g.at(2).Pset(t.Context(), made[0]); err != nil || info.Members.Len() != 1 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if err := g.clients[0].Crash(); err != nil {

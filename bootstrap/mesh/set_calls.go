@@ -42,10 +42,10 @@ func (s *setCalls) Psets(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Pset implements bootstrap.PsetSource.
+// Pset implements bootstrap.PsetSource. A launcher has no sets with reserved names.
 func (s *setCalls) Pset(ctx context.Context, name string) (info bootstrap.PsetInfo, err error) {
 	const op = "pset"
-	if s.launcherSets != nil {
+	if s.launcherSets != nil && !bootstrap.IsReserved(name) {
 		err := s.c.within(ctx, op, name, nil, func(ctx context.Context) (err error) {
 			info, err = s.launcherSets.Pset(ctx, name)
 			return err
