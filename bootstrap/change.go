@@ -111,7 +111,8 @@ type Integration struct {
 type Changer interface {
 	// Operate makes sets, and returns their names as PsetOp lists them. Add, Grow and Replace
 	// return once the new processes have started, with the program of the set's last present
-	// member. A failed call leaves no set, change or process.
+	// member. Under other launchers than ferry run, they return once the launcher has accepted the
+	// processes, which have the program of rank 0. A failed call leaves no set, change or process.
 	Operate(ctx context.Context, op PsetOp, psets []string, args PsetArgs) ([]string, error)
 
 	// DeletePset deletes a set and its data. A set without changes can be deleted by the process
