@@ -81,13 +81,11 @@ func (m *member) nextPlan(ctx context.Context) (plan, error) {
 		return work, err
 	}
 	change, ok, err := m.session.ResourceChange(ctx, m.pset)
-	if errors.Is(err, mpi.ErrUnsupported) || err == nil && !ok {
-		return work, nil // Without process sets, the live members continue.
-	}
-	if err != nil {
-		return work, err
-	}
 	switch {
+	case errors.Is(err, mpi.ErrUnsupported) || errors.Is(err, mpi.ErrProcFailed):
+		return work, nil // There are no process sets, or their holder has died (docs/elastic.md). The live members continue.
+	case err != nil || !ok:
+		return work, err
 	case change.Type == mpi.ChangeFailed:
 		return plan{Action: doSteps}, m.replace(ctx, change.Delta, isOver)
 	case change.Main == "": // It is for another part of the job.

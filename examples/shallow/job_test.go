@@ -1,16 +1,24 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
+	"github.com/ferrympi/ferry/internal/needs"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
@@ -79,4 +87,67 @@ func disturbJob(t *testing.T, job *ferrytest.Job, rng *rand.Rand) bool {
 		started += added + 1 // One in place of the dead rank.
 	}
 	return true
+}
+
+// TestShallow_HolderOfSetsDies_SameChecksum kills rank 0 under a launcher where it holds the process sets. The job can no longer change.
+func TestShallow_HolderOfSetsDies_SameChecksum(t *testing.T) {
+	mpirun := needs.Program(t, "mpirun.openmpi", "openmpi-bin")
+	const grid, longest = 32, 2000000
+	for steps := 20000; steps <= longest; steps *= 4 {
+		out, isKilled := runAndKill(t, mpirun, "-grid", fmt.Sprint(grid), "-steps", fmt.Sprint(steps))
+		if !isKilled || strings.Contains(out, " 0 recoveries, 3 ranks") {
+			continue // It was too short.
+		}
+		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{grid: grid, steps: steps, every: steps, output: io.Discard})
+		if !strings.Contains(out, fmt.Sprintf("ok: checksum %016x, ", want.checksum)) || !strings.Contains(out, " 0 changes, 1 recoveries, 2 ranks at the end") {
+			t.Errorf("%s\nwant the checksum of\n%v", out, want)
+		}
+		return
+	}
+	t.Fatalf("not killed within %d steps", longest)
+}
+
+// runAndKill runs the example on three ranks of mpirun, and kills rank 0 after the first line. It returns the rest of the output.
+func runAndKill(t *testing.T, mpirun string, args ...string) (rest string, isKilled bool) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir, errors := t.TempDir(), new(bytes.Buffer)
+	cmd := exec.CommandContext(ctx, mpirun, append([]string{"--oversubscribe", "--enable-recovery", "-n", "3", "shallow"}, args...)...)
+	cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "FERRY_CONFIG="+os.DevNull, "FERRY_BTL_SHM_DIR="+dir)
+	cmd.Stderr = errors
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It ends its ranks.
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewReader(io.LimitReader(pipe, 4<<10))
+	line, _ := out.ReadString('\n')
+	isKilled = killRank(dir, 0)
+	text, _ := io.ReadAll(out)
+	if len(text) > 2<<10 {
+		cancel() // It makes no progress.
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s%s", err, line, text, errors)
+	}
+	if strings.HasPrefix(line, "step 0: 1 ranks") {
+		needs.Missing(t, "mpirun's ranks are not one job: install libpmix2, and build with cgo")
+	}
+	return string(text), isKilled
+}
+
+// killRank kills a rank of mpirun whose environment has a text. It reports false if the rank does not run.
+func killRank(text string, rank int) bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range all {
+		environ, _ := os.ReadFile(path) // The process may have ended.
+		if bytes.Contains(environ, fmt.Appendf(nil, "\x00PMIX_RANK=%d\x00", rank)) && bytes.Contains(environ, []byte(text)) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			return syscall.Kill(pid, syscall.SIGKILL) == nil
+		}
+	}
+	return false
 }
