@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -125,7 +124,7 @@ func runAndKill(t *testing.T, mpirun string, args ...string) (rest string, isKil
 	}
 	out := bufio.NewReader(io.LimitReader(pipe, 4<<10))
 	line, _ := out.ReadString('\n')
-	isKilled = killRank(dir, 0)
+	isKilled = ferrytest.KillProcess("PMIX_RANK=0", "FERRY_BTL_SHM_DIR="+dir)
 	text, _ := io.ReadAll(out)
 	if len(text) > 2<<10 {
 		cancel() // It makes no progress.
@@ -137,17 +136,4 @@ func runAndKill(t *testing.T, mpirun string, args ...string) (rest string, isKil
 		needs.Missing(t, "mpirun's ranks are not one job: install libpmix2, and build with cgo")
 	}
 	return string(text), isKilled
-}
-
-// killRank kills a rank of mpirun whose environment has a text. It reports false if the rank does not run.
-func killRank(text string, rank int) bool {
-	all, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range all {
-		environ, _ := os.ReadFile(path) // The process may have ended.
-		if bytes.Contains(environ, fmt.Appendf(nil, "\x00PMIX_RANK=%d\x00", rank)) && bytes.Contains(environ, []byte(text)) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			return syscall.Kill(pid, syscall.SIGKILL) == nil
-		}
-	}
-	return false
 }

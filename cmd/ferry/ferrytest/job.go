@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,14 +80,20 @@ func (j *Job) Succeeds(t *testing.T) string {
 
 // Kill kills a rank of the job. It reports false if the rank does not run.
 func (j *Job) Kill(rank int) bool {
+	return KillProcess(fmt.Sprint("FERRY_BOOTSTRAP_LOCAL_RANK=", rank), "XDG_RUNTIME_DIR="+j.dir)
+}
+
+// KillProcess kills a process whose environment has all the variables, such as NAME=VALUE. It reports false if there is none.
+func KillProcess(variables ...string) bool {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
-		environ, _ := os.ReadFile(path) // The process may have ended.
-		environ = append([]byte{0}, environ...)
-		if bytes.Contains(environ, fmt.Appendf(nil, "\x00FERRY_BOOTSTRAP_LOCAL_RANK=%d\x00", rank)) && bytes.Contains(environ, []byte(j.dir)) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			return syscall.Kill(pid, syscall.SIGKILL) == nil
+		text, _ := os.ReadFile(path) // The process may have ended.
+		environ := strings.Split(string(text), "\x00")
+		if slices.ContainsFunc(variables, func(v string) bool { return !slices.Contains(environ, v) }) {
+			continue
 		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		return syscall.Kill(pid, syscall.SIGKILL) == nil
 	}
 	return false
 }
