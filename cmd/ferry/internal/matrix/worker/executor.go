@@ -32,7 +32,7 @@ type Executor struct {
 	Recorder CaseRecorder
 	// Limit of a conformance case.
 	CaseLimit time.Duration
-	// Limit of a benchmark, 0 without one.
+	// Limit of a benchmark of BenchRanks, 0 without one.
 	BenchLimit time.Duration
 	// Ranks that run benchmarks, nil for all.
 	BenchRanks []int
@@ -57,17 +57,27 @@ func (x *Executor) Run(ctx context.Context, world *mpi.Comm, c plan.Column) erro
 	switch {
 	case c.Bench == nil:
 		return runConform(ctx, x.Session, world, c, x.CaseLimit, x.Recorder)
-	case x.BenchRanks == nil:
-		return x.runBench(ctx, world, c)
-	case !slices.Contains(x.BenchRanks, world.Rank()):
+	case x.BenchRanks != nil && !slices.Contains(x.BenchRanks, world.Rank()):
 		return nil
+	}
+	x.Recorder.Begin(c.Name)
+	if err := x.runBench(ctx, world, c); err != nil {
+		return err
+	}
+	x.Recorder.End(Event{Status: report.Pass})
+	return nil
+}
+
+// runBench runs the benchmark of a column in the ranks that run benchmarks.
+func (x *Executor) runBench(ctx context.Context, world *mpi.Comm, c plan.Column) error {
+	if x.BenchRanks == nil {
+		return x.measureActive(ctx, world, c)
 	}
 	if x.BenchLimit > 0 {
 		limited, cancel := conform.Within(ctx, x.BenchLimit)
 		defer cancel()
 		ctx = limited
 	}
-	x.Recorder.Begin(c.Name)
 	group, err := world.Group().Incl(x.BenchRanks...)
 	if err != nil {
 		return err
@@ -76,23 +86,18 @@ func (x *Executor) Run(ctx context.Context, world *mpi.Comm, c plan.Column) erro
 	if err != nil {
 		return err
 	}
-	return errors.Join(x.runBench(ctx, comm, c), comm.Close())
+	return errors.Join(x.measureActive(ctx, comm, c), comm.Close())
 }
 
-// activityInterval is the interval at which the messages of a benchmark are counted. On a busy machine one message
+// activityInterval is the interval between counts of the messages of a benchmark. On a busy machine one message
 // size may exceed the limit of a case.
 const activityInterval = time.Second
 
-// runBench runs the benchmark of a column in all ranks of a communicator.
-func (x *Executor) runBench(ctx context.Context, comm *mpi.Comm, c plan.Column) error {
-	x.Recorder.Begin(c.Name)
+// measureActive runs a benchmark in all ranks of a communicator, and reports its progress.
+func (x *Executor) measureActive(ctx context.Context, comm *mpi.Comm, c plan.Column) error {
 	stop := reportActivity(activityInterval, func() uint64 { return countMessages(x.Session) }, func() { x.Recorder.Progress() })
-	err := measure(ctx, x.Session, comm, c, func(p report.Point) { x.Recorder.Progress(p) })
-	stop()
-	if err == nil {
-		x.Recorder.End(Event{Status: report.Pass})
-	}
-	return err
+	defer stop()
+	return measure(ctx, x.Session, comm, c, func(p report.Point) { x.Recorder.Progress(p) })
 }
 
 // measure runs a benchmark. Rank 0 receives the medians, because a pause of the machine affects them less than the
