@@ -21,7 +21,8 @@ type change struct {
 	// Kind of the event of a set, or state of the rank. The page selects the color by it.
 	Step string `json:"step"`
 	// Edges of the graph. Op is empty for changes of ranks.
-	Op       string   `json:"op,omitempty"`
+	Op string `json:"op,omitempty"`
+	// The first ones, up to mostNames.
 	Operands []string `json:"operands,omitempty"`
 	Results  []string `json:"results,omitempty"`
 }
@@ -58,14 +59,14 @@ func psetChange(ev server.PsetEvent) change {
 		requester = "the user"
 	}
 	if ev.Kind == server.SetDeleted {
-		c.Text = fmt.Sprintf("%s deleted by %s", strings.Join(c.Operands, ", "), requester)
+		c.Text = fmt.Sprintf("%s deleted by %s", list(c.Operands, ev.Operands), requester)
 		return c
 	}
 	c.Op = ev.Op.String()
-	subject := fmt.Sprintf("%s of %s", c.Op, strings.Join(c.Operands, ", "))
+	subject := fmt.Sprintf("%s of %s", c.Op, list(c.Operands, ev.Operands))
 	switch ev.Kind {
 	case server.SetsMade:
-		c.Text = fmt.Sprintf("%s by %s: %s", subject, requester, strings.Join(c.Results, ", "))
+		c.Text = fmt.Sprintf("%s by %s: %s", subject, requester, list(c.Results, ev.Results))
 	case server.ChangeBegun:
 		c.Text = fmt.Sprintf("%s requested by %s: %s", subject, requester, deltas(ev))
 	case server.ChangeOpened:
@@ -119,12 +120,25 @@ func printable(s string) string {
 	return text.Printable(s, "")
 }
 
+// mostNames is the number of sets of one side of an operation that the page shows.
+const mostNames = 16
+
+// printableAll returns the first names for the page.
 func printableAll(all []string) []string {
-	out := make([]string, len(all))
-	for i, s := range all {
-		out[i] = printable(s)
+	out := make([]string, min(len(all), mostNames))
+	for i := range out {
+		out[i] = printable(all[i])
 	}
 	return out
+}
+
+// list describes names of which only the first ones are shown.
+func list(shown, all []string) string {
+	text := strings.Join(shown, ", ")
+	if more := len(all) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func count(n int, one, many string) string {

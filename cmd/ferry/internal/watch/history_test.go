@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -53,5 +54,16 @@ func TestChange_EachKind_IsDescribed(t *testing.T) {
 	}
 	if long := printable(strings.Repeat("ä", 1000)); len(long) > mostText+3 || !strings.HasSuffix(long, "ä...") {
 		t.Errorf("a long name is %q", long)
+	}
+}
+
+func TestChange_ManySets_ShowsTheFirst(t *testing.T) {
+	ev := server.PsetEvent{Kind: server.SetsMade, Op: bootstrap.PsetSplit, Operands: []string{"main"}}
+	for i := range 10000 {
+		ev.Results = append(ev.Results, fmt.Sprint("set", i))
+	}
+	c := psetChange(ev)
+	if len(c.Results) != mostNames || !strings.HasPrefix(c.Text, "split of main by rank 0: set0, set1, ") || !strings.HasSuffix(c.Text, ", set15 and 9984 more") {
+		t.Errorf("%d results, %q", len(c.Results), c.Text)
 	}
 }

@@ -198,11 +198,12 @@
     try {
       const reply = await fetch(`state?after=${latest}`, { cache: "no-store", signal: AbortSignal.timeout(10000) });
       if (!reply.ok) throw new Error(String(reply.status));
-      show(await reply.json());
+      const state = await reply.json();
+      if (!isPaused) show(state);
       failures = 0;
     } catch (e) {
       failures++;
-      write(find("status"), e.message === "503" ? "Too many pages are open: close some" :
+      if (!isPaused) write(find("status"), e.message === "503" ? "Too many pages are open: close some" :
         failures < 3 ? "No answer from ferry run" : "The job has ended, or its page can't be reached");
     }
     isPolling = false;
@@ -227,7 +228,6 @@
   });
   find("pause").addEventListener("click", () => {
     isPaused = !isPaused;
-    find("pause").setAttribute("aria-pressed", String(isPaused));
     write(find("pause"), isPaused ? "Resume" : "Pause");
     if (isPaused) write(find("status"), "Paused");
     poll();

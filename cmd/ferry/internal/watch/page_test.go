@@ -169,9 +169,15 @@ func TestPage_InBrowser(t *testing.T) {
 		showPage(b, p)
 		b.Click("#pause")
 		before := countRequests(b, p)
+		if name := browsertest.Eval[string](b, `document.getElementById("pause").textContent`); name != "Resume" {
+			t.Errorf("the button of a paused page is named %q", name)
+		}
 		browsertest.Eval[bool](b, `new Promise(resolve => setTimeout(() => resolve(true), 2200))`)
 		if n := countRequests(b, p); n != before {
 			t.Errorf("%d requests while the page is paused", n-before)
+		}
+		if text := browsertest.Eval[string](b, `document.getElementById("status").textContent`); text != "Paused" {
+			t.Errorf("the status of a paused page is %q", text)
 		}
 		b.Click("#pause")
 		await(t, "a request", func() bool { return countRequests(b, p) > before })

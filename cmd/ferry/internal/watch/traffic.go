@@ -122,6 +122,13 @@ func (t *traffic) add(rank int, body []byte, now time.Time) {
 	t.latest[rank] = s
 }
 
+// forget drops the counts and the unanswered request of a rank that opens a session. A process without one answers no request.
+func (t *traffic) forget(rank int) {
+	delete(t.pending, rank)
+	delete(t.previous, rank)
+	delete(t.latest, rank)
+}
+
 // isOverdue reports whether a rank has left a request unanswered for too long.
 func (t *traffic) isOverdue(rank int, now time.Time) bool {
 	since, ok := t.pending[rank]

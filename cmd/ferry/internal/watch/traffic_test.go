@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/bootstrap/local/server"
 )
 
 // at is a moment of a test.
@@ -91,6 +93,16 @@ func TestTraffic_SilentRank_IsOverdueUntilItAnswers(t *testing.T) {
 	c.add(1, body(3000), at(3000))
 	if c.isOverdue(1, at(9000)) {
 		t.Error("a rank that has answered is overdue")
+	}
+}
+
+func TestPage_RankOpensASession_EarlierRequestIsForgotten(t *testing.T) {
+	p := openPage(t, defaultBounds)
+	p.traffic.round(at(0), map[int][]byte{0: body(0), 1: nil})
+	p.ObserveProc(server.ProcEvent{Rank: 1, State: server.ProcOpen})
+	p.traffic.round(at(60000), map[int][]byte{0: nil, 1: nil})
+	if p.traffic.isOverdue(1, at(60000)) || !p.traffic.isOverdue(1, at(63000)) {
+		t.Errorf("pending %v", p.traffic.pending)
 	}
 }
 

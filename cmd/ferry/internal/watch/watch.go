@@ -106,7 +106,14 @@ func (p *Page) Begin(live launch.Live) {
 func (p *Page) ObservePset(ev server.PsetEvent) { p.record(psetChange(ev)) }
 
 // ObserveProc implements launch.Observer.
-func (p *Page) ObserveProc(ev server.ProcEvent) { p.record(procChange(ev)) }
+func (p *Page) ObserveProc(ev server.ProcEvent) {
+	if ev.State == server.ProcOpen {
+		p.mu.Lock()
+		p.traffic.forget(ev.Rank)
+		p.mu.Unlock()
+	}
+	p.record(procChange(ev))
+}
 
 func (p *Page) record(c change) {
 	p.mu.Lock()
