@@ -28,6 +28,7 @@ func (m *member) recover(ctx context.Context) error {
 		change, ok, err := m.session.ResourceChange(ctx, m.pset)
 		switch {
 		case errors.Is(err, mpi.ErrProcFailed): // Under launchers other than ferry run, rank 0 of the job holds the sets.
+			// Without the class, which isFailure accepts.
 			err = fmt.Errorf("the job cannot change any more: %v", err)
 		case err != nil:
 		case !ok:
