@@ -26,6 +26,8 @@ type clientTable struct {
 type client struct {
 	conn     net.Conn
 	isViewer bool
+	// It is not in the table any more. Its last request may still run.
+	isRemoved bool
 }
 
 // clientKey is the key of a connection's client in the context of its requests.
@@ -71,6 +73,7 @@ func (t *clientTable) removeAt(i int) {
 	if t.open[i].isViewer {
 		t.viewerCount--
 	}
+	t.open[i].isRemoved = true
 	t.open = append(t.open[:i], t.open[i+1:]...)
 }
 
@@ -98,6 +101,9 @@ func (t *clientTable) accept(ctx context.Context) bool {
 	c := ctx.Value(clientKey{}).(*client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if c.isRemoved {
+		return false
+	}
 	if !c.isViewer && t.viewerCount < t.bounds.clients {
 		c.isViewer = true
 		t.viewerCount++

@@ -243,3 +243,21 @@ func (t *clientTable) count() int {
 	defer t.mu.Unlock()
 	return len(t.open)
 }
+
+// TestClients_DroppedDuringFirstRequest_IsNoViewer has a request that is read before its connection is dropped for another one.
+func TestClients_DroppedDuringFirstRequest_IsNoViewer(t *testing.T) {
+	var table clientTable
+	table.init(bounds{clients: 1, connections: 1})
+	first, other := net.Pipe()
+	defer first.Close()
+	defer other.Close()
+	dropped := table.admit(t.Context(), first)
+	present := table.admit(t.Context(), other)
+	if table.accept(dropped) || !table.accept(present) {
+		t.Error("a dropped client is a viewer in place of the present one")
+	}
+	table.follow(other, http.StateClosed)
+	if table.viewerCount != 0 || table.count() != 0 {
+		t.Errorf("%d viewers in %d connections remain", table.viewerCount, table.count())
+	}
+}
