@@ -19,7 +19,7 @@ var (
 func TestPageInBrowser(t *testing.T) {
 	b := browsertest.Start(t)
 	fail := filepath.Join("testdata", "fail.html")
-	b.Run("AsksNobodyAndComplainsOfNothing", func(t *testing.T) {
+	b.Run("SendsNoRequestsAndLogsNothing", func(t *testing.T) {
 		pages, _ := filepath.Glob(filepath.Join("testdata", "*.html"))
 		for _, page := range append(pages, written(t, hostilePage(), nil)) {
 			b.OpenFile(page)
