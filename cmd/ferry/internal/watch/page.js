@@ -58,12 +58,11 @@
 
   function showRanks(state) {
     fill("ranks", state.ranks.map((r) => {
-      const isOpen = r.state === "open";
       return { key: String(r.rank), cells: [
         { text: String(r.rank) },
         { text: r.state === "open" ? "running" : r.state === "closed" ? "session closed" : r.state, class: className(r.state) },
         number(r.sent, r.isRated), number(r.received, r.isRated), number(r.sentBytes, r.isRated), number(r.receivedBytes, r.isRated),
-        { text: isOpen ? String(r.comms) : "–", class: "number" },
+        { text: r.isKnown ? String(r.comms) : "–", class: "number" },
         { text: (r.pid ? String(r.pid) : "–") + (state.nodes > 1 ? `, node ${r.node}` : ""), class: "number" },
       ] };
     }));
@@ -84,7 +83,7 @@
       ] };
     }));
     write(find("more-pairs"), state.morePairs > 0 ? `${plural(state.morePairs, "pair", "pairs")} more with less traffic.` :
-      state.pairs.length === 0 ? "No messages so far." : "");
+      state.pairs.length === 0 && state.ranks.some((r) => r.isKnown) ? "No messages so far." : "");
   }
 
   function showChanges(added) {

@@ -27,18 +27,22 @@ type fixedJob struct {
 	snapshot server.Snapshot
 	ms       int
 	isEnding bool
+	isSilent bool
 }
 
 func (j *fixedJob) IsEnding() bool               { return j.isEnding }
 func (j *fixedJob) Snapshot(int) server.Snapshot { return j.snapshot }
 
-// RequestTraffic answers for each open rank. Rank n sends n+1 thousand messages to the next rank per second.
+// RequestTraffic answers for each open rank, unless the job is silent. Rank n sends n+1 thousand messages to the next rank per second.
 func (j *fixedJob) RequestTraffic() (ranks []int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range j.snapshot.Procs {
 		if p.State == server.ProcOpen {
 			ranks = append(ranks, p.Rank)
+			if j.isSilent {
+				continue
+			}
 			n := (p.Rank + 1) * j.ms
 			j.page.ObserveTraffic(p.Rank, body(j.ms, peer(p.Rank+1, "shm", n)))
 		}
@@ -163,6 +167,18 @@ func TestPage_InBrowser(t *testing.T) {
 			if count[role] < least {
 				t.Errorf("%d of role %s, want %d; there are %v", count[role], role, least, count)
 			}
+		}
+	})
+	b.Run("ShowsNoCountsBeforeAnAnswer", func(t *testing.T) {
+		silent := openPage(t, defaultBounds)
+		silent.job = &fixedJob{page: silent, snapshot: server.Snapshot{Procs: []server.ProcInfo{{Rank: 0, State: server.ProcOpen, PID: 100}}}, isSilent: true}
+		showPage(b, silent)
+		cells := browsertest.Eval[[]string](b, `[...document.querySelectorAll("#ranks tbody tr > *")].map(e => e.textContent)`)
+		if want := []string{"0", "running", "–", "–", "–", "–", "–", "100"}; !slices.Equal(cells, want) {
+			t.Errorf("cells %q, want %q", cells, want)
+		}
+		if text := browsertest.Eval[string](b, `document.getElementById("more-pairs").textContent`); text != "" {
+			t.Errorf("the note on pairs is %q", text)
 		}
 	})
 	b.Run("RequestsNothingWhilePaused", func(t *testing.T) {

@@ -42,6 +42,8 @@ type rankState struct {
 	Node  int    `json:"node"`
 	State string `json:"state"`
 	Comms int    `json:"comms"`
+	// Whether Comms and the pairs are known.
+	IsKnown bool `json:"isKnown"`
 	// Whether the rates are known.
 	IsRated bool `json:"isRated"`
 	rates
@@ -84,7 +86,7 @@ func (p *Page) state(after int64) state {
 		r := rankState{Rank: proc.Rank, PID: proc.PID, Node: proc.Node, State: proc.State.String()}
 		links, comms, hasAnswered, isRated := p.traffic.rankRates(proc.Rank, now)
 		if hasAnswered && proc.State == server.ProcOpen {
-			byRank[proc.Rank], r.Comms, r.IsRated = links, comms, isRated
+			byRank[proc.Rank], r.Comms, r.IsKnown, r.IsRated = links, comms, true, isRated
 			for _, l := range links {
 				r.rates.add(l)
 			}
