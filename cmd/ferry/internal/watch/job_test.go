@@ -138,6 +138,11 @@ func TestJob_GrowsShrinksAndLosesARank_StateFollows(t *testing.T) {
 	var s state
 	var texts string
 	after := int64(0)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("ranks %+v, changes:\n%s", s.Ranks, texts)
+		}
+	})
 	until := func(what string, isTrue func() bool) {
 		t.Helper()
 		await(t, what, func() bool {
