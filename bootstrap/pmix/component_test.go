@@ -164,7 +164,7 @@ func TestLoad_Hangs_EndsWithContext(t *testing.T) {
 		t.Errorf("got %v, %v", c, err)
 	}
 	// The first one may still succeed.
-	if _, err := Component().Open(t.Context(), bootstrap.Env{Params: p}); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "initialise libpmix only once") {
+	if _, err := Component().Open(t.Context(), bootstrap.Env{Params: p}); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "initialize libpmix only once") {
 		t.Errorf("once more: %v", err)
 	}
 	initErr = nil

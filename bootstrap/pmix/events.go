@@ -51,14 +51,14 @@ func (p *process) deliverEvents() {
 // recordEvent records an event, and converts it. ok is false if it is not new.
 func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
 	proc, isOfJob := p.jobProc(e.Proc)
-	isOtherJob := e.Proc.Namespace != p.self.Namespace
+	isOfServer := !isOfJob && e.Proc.Namespace != p.self.Namespace
 	switch {
 	case e.Code != pmixc.LostConnection && isOfJob:
 		if _, known := p.failures[proc]; !known {
 			p.failures[proc] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
 			return p.deathEvent(proc), true
 		}
-	case e.Code == pmixc.LostConnection && (isOtherJob || e.Proc == p.self) && !p.isServerLost: // This process's own connection.
+	case e.Code == pmixc.LostConnection && (isOfServer || e.Proc == p.self) && !p.isServerLost: // The connection of this process.
 		p.isServerLost = true
 		return serverLost(), true
 	}

@@ -77,6 +77,35 @@ func TestJoinJob_RanksFollowThoseOfJob(t *testing.T) {
 	}
 }
 
+// The server loses connections of processes, too.
+func TestEvent_LostConnection_IsThatOfThisProcessOrOfServer(t *testing.T) {
+	for proc, want := range map[pmixc.Proc]bool{
+		{Namespace: "second", Rank: 2}:  true,
+		{Namespace: "second", Rank: 1}:  false,
+		{Namespace: "third", Rank: 0}:   false,
+		{Namespace: "job", Rank: 1}:     false,
+		{Namespace: "servers", Rank: 0}: true,
+		{}:                              true,
+	} {
+		p := process{
+			self: pmixc.Proc{Namespace: "second", Rank: 2}, isAdded: true, spawnedJobs: []spawnedJob{{"third", 8, 1}},
+			id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 7}, FirstRank: 5, Size: 3},
+		}
+		if e, ok := p.recordEvent(pmixc.Event{Code: pmixc.LostConnection, Proc: proc}); ok != want || ok && e.Kind != bootstrap.ServerLost {
+			t.Errorf("%v: %+v, %t", proc, e, ok)
+		}
+	}
+}
+
+func TestOpenAdded_ExchangeByFences_IsUnsupported(t *testing.T) {
+	l := &launcher{process: &process{isAdded: true}}
+	for _, how := range []string{"groups", "all"} {
+		if _, err := openClient(t.Context(), bootstrap.Env{}, l, how); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "exchange="+how) {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+}
+
 func TestServerNamespace_IsPartOfAddress(t *testing.T) {
 	for uri, want := range map[string]string{
 		"922484736.0;tcp4://127.0.0.1:50975":              "922484736",

@@ -117,7 +117,7 @@ func initialize(ctx context.Context, lib *pmixc.Library, handOver string) (*proc
 		err = p.registerEvents(limited)
 	}
 	if err != nil {
-		err = errors.Join(callError(ctx, "learn of the job", err), p.finalize())
+		err = errors.Join(callError(ctx, "identify the process", err), p.finalize())
 		recordInitFailure(err)
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func initialize(ctx context.Context, lib *pmixc.Library, handOver string) (*proc
 // recordInitFailure records that libpmix is, or may be, initialized without a launcher.
 func recordInitFailure(err error) {
 	initErr = &framework.TransportError{Component: componentName, Peer: serverName(), Op: "connect", Err: fmt.Errorf(
-		"a process can initialise libpmix only once, and this one failed to: %v", err)}
+		"a process can initialize libpmix only once, and this one failed to: %v", err)}
 }
 
 // release removes one launcher. The last one finalizes.

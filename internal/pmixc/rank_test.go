@@ -64,7 +64,7 @@ func describe(ctx context.Context, l *Library, p Proc) error {
 	if err != nil && !Is(err, NotFound) {
 		return err
 	}
-	fmt.Printf("rank %d: size %d kind %d, peers %q %v, initialised %t\n", p.Rank, size.Number, size.Kind, peers.Bytes, err, l.Initialized())
+	fmt.Printf("rank %d: size %d kind %d, peers %q %v, initialized %t\n", p.Rank, size.Number, size.Kind, peers.Bytes, err, l.Initialized())
 	return nil
 }
 
@@ -72,7 +72,7 @@ func TestGet_Job_IsDescribed(t *testing.T) {
 	library(t)
 	out := pmixtest.Run(t, pmixtest.Server(t, "-n", "4", "-nodes", "2"), "describe")
 	for rank, peers := range []string{"0,1", "0,1", "2,3", "2,3"} {
-		if want := fmt.Sprintf("rank %d: size 4 kind 1, peers %q <nil>, initialised true", rank, peers); !strings.Contains(out, want) {
+		if want := fmt.Sprintf("rank %d: size 4 kind 1, peers %q <nil>, initialized true", rank, peers); !strings.Contains(out, want) {
 			t.Errorf("want %s in\n%s", want, out)
 		}
 	}
