@@ -32,13 +32,12 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	if err := l.checkUsable(op, "the launcher"); err != nil {
 		return err
 	}
-	if l.proc.isSlurm() {
-		if err := checkSlurm(s.N, os.LookupEnv); err != nil {
-			return fmt.Errorf("%w: bootstrap pmi1: %s: %w", framework.ErrUnsupported, op, err)
-		}
+	err := checkProgram(s)
+	if err == nil && l.proc.isSlurm() {
+		err = checkSlurm(s.N, os.LookupEnv)
 	}
-	if err := checkProgram(s); err != nil {
-		return fmt.Errorf("%w: bootstrap pmi1: %s: %w", framework.ErrConfig, op, err)
+	if err != nil {
+		return fmt.Errorf("%w: bootstrap pmi1: %s: %w", framework.ErrUnsupported, op, err)
 	}
 	return l.proc.wire.Spawn(ctx, wire.SpawnRequest{
 		N: s.N, Program: s.Program, Args: s.Args, Dir: s.Dir,
