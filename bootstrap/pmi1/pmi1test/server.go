@@ -74,6 +74,7 @@ type Server struct {
 	finalizedRanks []int
 	abortStatuses  []int
 	spawned        []*Server
+	isClosed       bool
 	// Of a spawned job. It is constant.
 	command Command
 }
@@ -115,6 +116,7 @@ func (s *Server) Serve(conn net.Conn, rank int) { s.serve(conn, rank) }
 func (s *Server) Close() {
 	s.listener.Close()
 	s.mu.Lock()
+	s.isClosed = true // Without further jobs.
 	for conn := range s.conns {
 		conn.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -67,6 +68,9 @@ func (s *Server) isSpawnAccepted(text string) bool {
 
 // startJob starts the server of a spawned job. Its key space has the values of the request.
 func (s *Server) startJob(f map[string]string) error {
+	if s.isClosed {
+		return net.ErrClosed
+	}
 	o := s.options
 	o.Size, o.KVSName = readNumber(f["nprocs"]), fmt.Sprintf("%s_%d", s.options.KVSName, len(s.spawned)+1)
 	job, err := start(o, s.names)
