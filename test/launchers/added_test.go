@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,8 +92,8 @@ func (m *member) change(ctx context.Context, op mpi.PsetOp, args mpi.PsetArgs) (
 	return false, err
 }
 
-// grows adds two processes and removes them, twice.
-func grows(ctx context.Context) error {
+// addsAndRemoves adds two processes and removes them, twice.
+func addsAndRemoves(ctx context.Context) error {
 	m, err := join(ctx)
 	if err != nil {
 		return err
@@ -110,18 +111,9 @@ func grows(ctx context.Context) error {
 	return errors.Join(mpi.Barrier(ctx, m.comm), m.comm.Close(), m.session.Close())
 }
 
-// startsProcesses reports whether a launcher with a mesh bootstrap starts processes for a running
-// job.
-func (l Launcher) startsProcesses() bool { return l.Name == OpenMPI.Name || l.Name == PRRTE.Name }
-
-// spawners returns the launchers that start processes for a running job.
-func spawners() []Launcher {
-	return slices.DeleteFunc(All(), func(l Launcher) bool { return !l.startsProcesses() })
-}
-
 func TestAdded_JobGrowsAndShrinks_MessagesArrive(t *testing.T) {
-	Each(t, spawners(), func(t *testing.T, l *Started) {
-		res := l.RunToEnd(t, Job{Size: 2, Program: "grows"})
+	Each(t, Spawners(), func(t *testing.T, l *Started) {
+		res := l.RunToEnd(t, Job{Size: 2, Program: "adds-and-removes"})
 		if out := res.Ranks[0].Output; out != "2 processes\n4 processes\n2 processes\n4 processes\n2 processes\n" {
 			t.Errorf("rank 0: %q", out)
 		}
@@ -132,6 +124,46 @@ func TestAdded_JobGrowsAndShrinks_MessagesArrive(t *testing.T) {
 			if !a.HasReturned || a.Err != "" {
 				t.Errorf("an added process: %+v", a)
 			}
+		}
+	})
+}
+
+func buildElastic(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "elastic")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../examples/elastic").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// A job adds and removes processes one by one, and leaves none.
+func TestAdded_TwentyChanges_JobEndsInOrder(t *testing.T) {
+	example := buildElastic(t)
+	Each(t, Spawners(), func(t *testing.T, l *Started) {
+		r := l.Begin(t, Job{Size: 2, Program: example, Args: []string{"-to", "4", "-rounds", "20"}})
+		res := r.Wait()
+		if res.Launcher != nil || !strings.HasPrefix(res.Ranks[0].Output, "ok: 21 rounds and 20 changes, ") {
+			t.Fatal(res)
+		}
+		t.Logf("%s in %v", strings.TrimSpace(res.Ranks[0].Output), res.Time)
+		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+// Rank 0 requests more processes than the job may have, and ends. The added processes end as well.
+func TestAdded_Rank0Ends_AddedProcessesEnd(t *testing.T) {
+	example := buildElastic(t)
+	Each(t, []Launcher{Hydra}, func(t *testing.T, l *Started) {
+		r := l.Begin(t, Job{Size: 1, Program: example, Args: []string{"-to", "6"}})
+		res := r.Wait()
+		if res.Launcher == nil || strings.Contains(res.Launcher.Error(), "killed after") || !strings.Contains(res.Ranks[0].Output, "bootstrap.max_ranks") {
+			t.Fatal(res)
+		}
+		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
+			t.Errorf("left: %v", left)
 		}
 	})
 }
@@ -164,20 +196,21 @@ func losesAdded(ctx context.Context) error {
 }
 
 func TestAdded_ProcessDies_OthersContinue(t *testing.T) {
-	for _, l := range spawners() {
-		command := l.command
-		l.command = func(n int) []string { return append(command(n), l.SurviveFlags...) }
-		t.Run(l.Name, func(t *testing.T) {
-			r := l.Start(t).Begin(t, Job{Size: 2, Program: "loses-added"})
-			res := r.Wait() // The segment of the killed process is left.
-			if err := res.Failures("loses-added"); err != nil || len(res.Added) != 1 || res.Added[0].HasReturned {
-				t.Errorf("%v\n%v", err, res)
+	Each(t, spawners(Survivable()), func(t *testing.T, l *Started) {
+		r := l.Begin(t, Job{Size: 2, Program: "loses-added"})
+		res := r.Wait() // The segment of the killed process is left.
+		for i, rank := range res.Ranks {
+			if !rank.HasReturned || rank.Err != "" {
+				t.Errorf("rank %d: %+v", i, rank)
 			}
-			if left := r.AwaitEnd(endTimeout); len(left) > 0 {
-				t.Errorf("left: %v", left)
-			}
-		})
-	}
+		}
+		if len(res.Added) != 1 || res.Added[0].HasReturned {
+			t.Error(res)
+		}
+		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
 }
 
 // cannotGrow requests a process.

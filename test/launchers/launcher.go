@@ -47,6 +47,10 @@ type Launcher struct {
 	// SurviveFlags has the flags that keep the other ranks running after SIGKILL to a rank. It is nil if
 	// the launcher has none.
 	SurviveFlags []string
+	// CanSpawn is set if the launcher starts processes for a running job.
+	CanSpawn bool
+	// spawnEnv has the variables of the environment that this needs.
+	spawnEnv []string
 
 	prepare func(t testing.TB) (env []string)
 	// Returns the command line before the program.
@@ -58,15 +62,15 @@ var (
 		command: func(n int) []string {
 			return []string{os.Args[0], "run", "-n", strconv.Itoa(n), "-x", envFerry + "=0"}
 		}}
-	Hydra = Launcher{Name: "hydra", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_RANK",
+	Hydra = Launcher{Name: "hydra", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_RANK", CanSpawn: true,
 		command: func(n int) []string { return []string{"mpiexec.hydra", "-n", strconv.Itoa(n)} }}
 	// HydraPort has ranks that connect to an address instead of inheriting a descriptor. The
 	// address has the name of the host.
-	HydraPort = Launcher{Name: "hydra-port", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_ID",
+	HydraPort = Launcher{Name: "hydra-port", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_ID", CanSpawn: true,
 		prepare: func(t testing.TB) []string { needs.HostName(t); return nil },
 		command: func(n int) []string { return []string{"mpiexec.hydra", "-pmi-port", "-n", strconv.Itoa(n)} }}
 	OpenMPI = Launcher{Name: "mpirun", Interface: PMIx, Need: []Need{{"mpirun.openmpi", "openmpi-bin"}}, RankVariable: "PMIX_RANK", RanksSurvive: true,
-		SurviveFlags: []string{"--enable-recovery"},
+		SurviveFlags: []string{"--enable-recovery"}, CanSpawn: true,
 		prepare: func(testing.TB) []string {
 			return []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
@@ -75,7 +79,7 @@ var (
 		}}
 	// PRRTE has no Debian package. All includes it if it is installed.
 	PRRTE = Launcher{Name: "prterun", Interface: PMIx, Need: []Need{{"prterun", "PRRTE from its sources"}}, RankVariable: "PMIX_RANK", RanksSurvive: true,
-		SurviveFlags: []string{"--runtime-options", "recoverable"},
+		SurviveFlags: []string{"--runtime-options", "recoverable"}, CanSpawn: true,
 		prepare: func(testing.TB) []string {
 			return []string{"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
@@ -97,6 +101,7 @@ func srun(mpi string, speaks Interface) Launcher {
 		}}
 	if mpi == "pmi2" { // With pmix, slurmstepd ends the step regardless.
 		l.SurviveFlags = []string{"--kill-on-bad-exit=0"}
+		l.CanSpawn, l.spawnEnv = true, []string{"SLURM_OVERLAP=1"}
 	}
 	if mpi == "pmix" {
 		l.Need = append(slices.Clip(l.Need), Need{"libpmix.so", "libpmix-dev"})
@@ -122,6 +127,20 @@ func Survivable() []Launcher {
 			command := l.command
 			l.command = func(n int) []string { return append(command(n), l.SurviveFlags...) }
 			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Spawners returns the launchers that start processes for a running job, with the environment that
+// this needs.
+func Spawners() []Launcher { return spawners(All()) }
+
+func spawners(all []Launcher) []Launcher {
+	all = slices.DeleteFunc(all, func(l Launcher) bool { return !l.CanSpawn })
+	for i, l := range all {
+		if l.spawnEnv != nil {
+			all[i].prepare = func(t testing.TB) []string { return append(l.prepare(t), l.spawnEnv...) }
 		}
 	}
 	return all
