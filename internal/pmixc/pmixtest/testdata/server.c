@@ -1,17 +1,16 @@
-// A launcher with a PMIx server in it, as small as tests need one: it starts a program
-// as N ranks, on one node or on two that it pretends to have, and has what Debian's
-// launchers lack: groups, process sets, and news of deaths.
+// A launcher with a PMIx server for tests. It starts a program as N ranks, on one node or on two
+// that it simulates, and has groups, process sets and events of deaths, which Debian's launchers
+// lack.
 //
 //	server [-n RANKS] [-nodes 1|2] [-no-peers] [-no-groups] [-pset NAME] [-spawn HOW] -- PROGRAM ARGS
 //
-// -pset names the set of the odd ranks. For each rank that ends it prints "rank R: exit S"
-// or "rank R: signal S" on standard error. When it dies, so do its ranks.
+// -pset names the set of the odd ranks. For each rank that ends it prints "rank R: exit S" or
+// "rank R: signal S" on standard error. Its ranks die with it.
 //
-// PMIx_Spawn starts processes of another namespace on the node of its caller. HOW makes it
-// fail: none (it is not supported), refuse (an error at once), fail (an error later),
-// silent (no answer), late (an answer after two seconds, and then the processes start),
-// fewer (one process less than requested). For a spawned process the server prints
-// "spawned R: exit S" or "spawned R: signal S".
+// PMIx_Spawn starts processes of another namespace on the node of its caller. HOW is its fault:
+// none (it is not supported), refuse (an error at once), fail (an error later), silent (no answer)
+// or late (the processes start after two seconds, and then it answers). For a spawned process the
+// server prints "spawned R: exit S" or "spawned R: signal S".
 #define _GNU_SOURCE
 #include <pmix.h>
 #include <pmix_server.h>
@@ -37,7 +36,7 @@ struct job {
 
 static int ranks = 2, nodes = 1, peers = 1, groups = 1;
 static const char *pset, *spawn_how = "";
-static int node; // which one this process serves
+static int node; // index of the node of this server
 static int other = -1;
 // Job 0 is the first one. The lock guards the number of jobs and process ids.
 static struct job jobs[MOST_JOBS];
@@ -52,7 +51,7 @@ static void die(const char *what, pmix_status_t r)
 	exit(70);
 }
 
-// Waiting for what calls back.
+// Wait for a callback.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int ready;
@@ -186,46 +185,46 @@ static pmix_status_t query(pmix_proc_t *p, pmix_query_t *q, size_t n, pmix_info_
 	return PMIX_SUCCESS;
 }
 
-// What the servers of two nodes say to one another: who wants what a rank has put, and
-// here it is.
-struct asked { pmix_modex_cbfunc_t f; void *d; };
+// Messages between the servers of two nodes, which are requests for the values of a rank, and
+// answers.
+struct requester { pmix_modex_cbfunc_t f; void *d; };
 
-struct letter {
+struct message {
 	int answer, status;
 	uint32_t rank;
-	struct asked *who;
+	struct requester *requester;
 	size_t n;
 	char data[32 << 10];
 };
 
-static void say(struct letter *l)
+static void send_message(struct message *l)
 {
-	if (send(other, l, offsetof(struct letter, data) + l->n, 0) < 0)
+	if (send(other, l, offsetof(struct message, data) + l->n, 0) < 0)
 		perror("server: send");
 }
 
 static pmix_status_t modex(const pmix_proc_t *p, const pmix_info_t info[], size_t ninfo, pmix_modex_cbfunc_t f, void *d)
 {
 	(void)info, (void)ninfo;
-	struct asked *who = malloc(sizeof(*who));
-	*who = (struct asked){f, d};
-	struct letter *l = calloc(1, sizeof(*l));
+	struct requester *requester = malloc(sizeof(*requester));
+	*requester = (struct requester){f, d};
+	struct message *l = calloc(1, sizeof(*l));
 	l->rank = p->rank;
-	l->who = who;
-	say(l);
+	l->requester = requester;
+	send_message(l);
 	free(l);
 	return PMIX_SUCCESS;
 }
 
 static void modex_done(pmix_status_t r, char *data, size_t n, void *cbdata)
 {
-	struct letter *l = cbdata;
+	struct message *l = cbdata;
 	l->answer = 1;
 	l->status = r;
 	l->n = n <= sizeof(l->data) ? n : 0;
 	if (l->n)
 		memcpy(l->data, data, l->n);
-	say(l);
+	send_message(l);
 	free(l);
 }
 
@@ -233,7 +232,7 @@ static void *listen_to_other(void *unused)
 {
 	(void)unused;
 	for (;;) {
-		struct letter *l = calloc(1, sizeof(*l));
+		struct message *l = calloc(1, sizeof(*l));
 		if (recv(other, l, sizeof(*l), 0) <= 0)
 			return NULL;
 		if (!l->answer) {
@@ -246,8 +245,8 @@ static void *listen_to_other(void *unused)
 		}
 		char *data = malloc(l->n + 1);
 		memcpy(data, l->data, l->n);
-		l->who->f(l->status, data, l->n, l->who->d, release, data);
-		free(l->who);
+		l->requester->f(l->status, data, l->n, l->requester->d, release, data);
+		free(l->requester);
 		free(l);
 	}
 }
@@ -300,7 +299,7 @@ static pmix_data_array_t *array(pmix_info_t *i, const char *key, size_t n)
 	return i->value.data.darray;
 }
 
-// describe tells the server of this node what the job is.
+// describe registers a job with the server of this node.
 static void describe(const struct job *j)
 {
 	char names[64], map[8 * MOST] = "", local[8 * MOST] = "", item[16];
@@ -398,7 +397,7 @@ static void start_spawned(struct request *r)
 	pthread_mutex_lock(&jobs_lock);
 	njobs++;
 	pthread_mutex_unlock(&jobs_lock);
-	for (int i = 0; i < j->ranks - !strcmp(spawn_how, "fewer"); i++)
+	for (int i = 0; i < j->ranks; i++)
 		start(j, i, r->argv, r->env, r->cwd);
 	r->f(PMIX_SUCCESS, j->nspace, r->d);
 }
@@ -446,7 +445,7 @@ static struct job *record_end(pid_t pid, int status, int *rank)
 	return of;
 }
 
-// ended tells the others of a death.
+// ended prints the end of a process, and notifies the others of its namespace of a death.
 static void ended(pid_t pid, int status)
 {
 	int rank;
