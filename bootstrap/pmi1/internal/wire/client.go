@@ -271,18 +271,27 @@ const pmi2Header = 6
 // readLine reads a line with its end. A message in the form of PMI-2, which has no such end, is
 // errPMI2. Slurm refuses some requests so.
 func readLine(r *bufio.Reader) ([]byte, error) {
-	if first, err := r.Peek(1); err == nil && (first[0] == ' ' || isDigit(first[0])) {
-		header, _ := r.Peek(pmi2Header)
-		n, err := strconv.Atoi(strings.TrimSpace(string(header)))
-		if err == nil && n > 0 && len(header) == pmi2Header {
-			text, _ := r.Peek(min(pmi2Header+n, MaxLine))
-			return text, errPMI2
-		}
+	n, ok := peekPMI2Header(r)
+	if !ok {
+		return r.ReadSlice('\n')
 	}
-	return r.ReadSlice('\n')
+	text, _ := r.Peek(min(pmi2Header+n, MaxLine))
+	return text, errPMI2
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+// peekPMI2Header returns the number in a header of PMI-2. It waits for no byte after one that is in
+// no header.
+func peekPMI2Header(r *bufio.Reader) (n int, ok bool) {
+	var header []byte
+	for i := range pmi2Header {
+		var err error
+		if header, err = r.Peek(i + 1); err != nil || header[i] != ' ' && (header[i] < '0' || header[i] > '9') {
+			return 0, false
+		}
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(header)))
+	return n, err == nil && n > 0
+}
 
 // parseRead parses the result of a read.
 func parseRead(text []byte, err error) (Line, error) {
