@@ -120,6 +120,28 @@ func TestServerNamespace_IsPartOfAddress(t *testing.T) {
 	}
 }
 
+func TestLauncherName_IsThatOfEnvironment(t *testing.T) {
+	for env, want := range map[string]string{
+		"PMIX_NAMESPACE=slurm.pmix.7.0":         "srun --mpi=pmix",
+		"OMPI_COMM_WORLD_SIZE=2":                "mpirun",
+		"OMPI_COMM_WORLD_SIZE=2 PRTE_LAUNCHED=": "mpirun",
+		"PRTE_LAUNCHED=1 PMIX_NAMESPACE=a@1":    "prterun",
+		"PMIX_NAMESPACE=pmixtest-1":             "the launcher with PMIx",
+	} {
+		lookup := func(name string) (string, bool) {
+			for v := range strings.FieldsSeq(env) {
+				if k, value, _ := strings.Cut(v, "="); k == name {
+					return value, true
+				}
+			}
+			return "", false
+		}
+		if got := launcherName(lookup); got != want {
+			t.Errorf("%s: %s, want %s", env, got, want)
+		}
+	}
+}
+
 // A variable of the environment is decoded or refused.
 func FuzzHandOver(f *testing.F) {
 	f.Add(handOverText{server: "servers", parent: "first", handOver: []byte{0xa0}}.String())

@@ -25,6 +25,7 @@ type launcher struct {
 var (
 	_ mesh.Launcher        = (*launcher)(nil)
 	_ mesh.Watcher         = (*launcher)(nil)
+	_ mesh.Named           = (*launcher)(nil)
 	_ mesh.Spawner         = (*launcher)(nil)
 	_ mesh.Added           = (*launcher)(nil)
 	_ bootstrap.PsetSource = (*launcher)(nil)

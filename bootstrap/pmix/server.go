@@ -50,6 +50,22 @@ func serverNamespace(getenv func(string) string) string {
 	return name
 }
 
+// LauncherName implements mesh.Named.
+func (l *launcher) LauncherName() string { return launcherName(os.LookupEnv) }
+
+// launcherName returns the name of the launcher of this process for errors.
+func launcherName(lookup launched.Lookup) string {
+	if launched.IsSlurmPMIx(lookup) {
+		return "srun --mpi=pmix"
+	}
+	for _, l := range []struct{ variable, name string }{{"OMPI_COMM_WORLD_SIZE", "mpirun"}, {"PRTE_LAUNCHED", "prterun"}} {
+		if _, ok := lookup(l.variable); ok {
+			return l.name
+		}
+	}
+	return "the launcher with PMIx"
+}
+
 // reachTimeout limits the connection to a server on another host, such as that of a container.
 const reachTimeout = 1500 * time.Millisecond
 
