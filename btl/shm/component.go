@@ -104,20 +104,23 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		}
 	}
 	m := &module{
-		env:          env,
-		space:        c.space,
-		dir:          p.Dir,
-		fallbackDir:  p.Fallback,
-		endpoints:    map[framework.Incarnation]*endpoint{},
-		inboundPaths: map[framework.Incarnation]*inbound{},
-		failedRings:  map[int]ringMemory{},
-
-		readVM:        c.readVM,
-		writeVM:       c.writeVM,
-		policy:        newCopyPolicy(p),
-		peerMemories:  map[framework.Incarnation]*peerMemory{},
-		mappedRegions: map[regionKey]*mappedRegion{},
-		peerBells:     map[framework.Incarnation]*sharedBell{},
+		env:         env,
+		space:       c.space,
+		dir:         p.Dir,
+		fallbackDir: p.Fallback,
+		inboundPathSet: inboundPathSet{
+			inboundPaths: map[framework.Incarnation]*inbound{},
+			failedRings:  map[int]ringMemory{},
+		},
+		endpointSet: endpointSet{endpoints: map[framework.Incarnation]*endpoint{}},
+		singleCopies: singleCopies{
+			readVM:        c.readVM,
+			writeVM:       c.writeVM,
+			policy:        newCopyPolicy(p),
+			peerMemories:  map[framework.Incarnation]*peerMemory{},
+			mappedRegions: map[regionKey]*mappedRegion{},
+		},
+		peerBells: map[framework.Incarnation]*sharedBell{},
 	}
 	m.initialRingBytes, _ = m.ringBytes()
 	m.frameLimit = ring.FrameLimit(m.initialRingBytes / ring.CellSize)

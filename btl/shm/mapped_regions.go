@@ -19,7 +19,7 @@ const maxMapped = 256
 type mappedRegion struct {
 	view    shmlayout.Region
 	mapping *segment.Mapping
-	// Value of module.useClock at the last use.
+	// Value of singleCopies.useClock at the last use.
 	lastUse uint64
 }
 
@@ -93,28 +93,28 @@ func (m *module) attachRegion(s *peerMemory, key regionKey) ([]byte, error) {
 
 // evictRegions unmaps the regions that peers have freed. If there is still no space for another
 // one, it unmaps the least recently used.
-func (m *module) evictRegions() {
+func (c *singleCopies) evictRegions() {
 	var oldest regionKey
 	first := true
-	for key, r := range m.mappedRegions {
+	for key, r := range c.mappedRegions {
 		live := false
 		if err := guarded(func() error { live = r.view.IsLive(); return nil }); err != nil || !live {
-			m.unmapRegion(key)
+			c.unmapRegion(key)
 			continue
 		}
-		if first || r.lastUse < m.mappedRegions[oldest].lastUse {
+		if first || r.lastUse < c.mappedRegions[oldest].lastUse {
 			oldest, first = key, false
 		}
 	}
-	if len(m.mappedRegions) >= maxMapped {
-		m.unmapRegion(oldest)
+	if len(c.mappedRegions) >= maxMapped {
+		c.unmapRegion(oldest)
 	}
 }
 
-func (m *module) unmapRegion(key regionKey) {
-	if r := m.mappedRegions[key]; r != nil {
+func (c *singleCopies) unmapRegion(key regionKey) {
+	if r := c.mappedRegions[key]; r != nil {
 		r.mapping.Close()
-		delete(m.mappedRegions, key)
+		delete(c.mappedRegions, key)
 	}
 }
 

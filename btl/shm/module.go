@@ -41,6 +41,14 @@ type module struct {
 	// Returns the engine's bell from the inbox to private memory.
 	releaseBell func()
 
+	inboundPathSet
+	endpointSet
+	singleCopies
+	peerBells map[framework.Incarnation]*sharedBell
+}
+
+// inboundPathSet has the paths from peers.
+type inboundPathSet struct {
 	polledPaths []*inbound
 	// Index in polledPaths where pollSome continues.
 	pollCursor int
@@ -49,13 +57,19 @@ type module struct {
 	inboundPaths map[framework.Incarnation]*inbound
 	// Rings of failed paths, by slot, until their senders cannot write there any more.
 	failedRings map[int]ringMemory
-	endpoints   map[framework.Incarnation]*endpoint
+}
+
+// endpointSet has the paths to peers.
+type endpointSet struct {
+	endpoints map[framework.Incarnation]*endpoint
 	// Endpoints that wait for a ring or for cells.
 	waitingEndpoints []*endpoint
 	// Memory for the next waiting list.
 	spareWaiting []*endpoint
+}
 
-	// Single copies of large messages, and the memory that peers read.
+// singleCopies is the state of single copies of large messages, and of the memory that peers read.
+type singleCopies struct {
 	shareTable table
 	regions    regionSet
 	policy     copyPolicy
@@ -68,8 +82,7 @@ type module struct {
 	lastPeerMemory *peerMemory
 	mappedRegions  map[regionKey]*mappedRegion
 	// Logical clock for the eviction of mappedRegions.
-	useClock  uint64
-	peerBells map[framework.Incarnation]*sharedBell
+	useClock uint64
 }
 
 func (m *module) Caps() btl.Caps {
@@ -120,8 +133,8 @@ func (m *module) Poll() int {
 
 // Lag implements progress.Lagging. A sender loads the bell right after the store of a frame,
 // without a barrier that would wait for ownership of the frame's cache line.
-func (m *module) Lag() time.Duration {
-	if len(m.polledPaths) == 0 {
+func (s *inboundPathSet) Lag() time.Duration {
+	if len(s.polledPaths) == 0 {
 		return 0
 	}
 	return progress.StoreLag
@@ -135,20 +148,20 @@ const (
 	somePaths = 8
 )
 
-func (m *module) pollSome() (n int) {
-	if m.lastActive != nil {
-		n = m.lastActive.Poll()
+func (s *inboundPathSet) pollSome() (n int) {
+	if s.lastActive != nil {
+		n = s.lastActive.Poll()
 	}
 	for range somePaths {
-		if m.pollCursor++; m.pollCursor >= len(m.polledPaths) {
-			m.pollCursor = 0
+		if s.pollCursor++; s.pollCursor >= len(s.polledPaths) {
+			s.pollCursor = 0
 		}
-		p := m.polledPaths[m.pollCursor]
+		p := s.polledPaths[s.pollCursor]
 		if k := p.Poll(); k > 0 {
 			n += k
-			m.lastActive = p
+			s.lastActive = p
 		}
-		if len(m.polledPaths) == 0 { // A handler has ended the last path.
+		if len(s.polledPaths) == 0 { // A handler has ended the last path.
 			break
 		}
 	}
@@ -284,9 +297,9 @@ func (m *module) freeSlot(i int) {
 
 // releaseFailedRing frees the memory of the ring of slot i after failPath. The sender has freed the
 // slot since then, or is dead.
-func (m *module) releaseFailedRing(i int) {
-	if r, ok := m.failedRings[i]; ok {
-		delete(m.failedRings, i)
+func (s *inboundPathSet) releaseFailedRing(i int) {
+	if r, ok := s.failedRings[i]; ok {
+		delete(s.failedRings, i)
 		r.release()
 	}
 }
@@ -318,24 +331,24 @@ func (m *module) dropPath(p *inbound) {
 const connectTick = 10 * time.Millisecond
 
 // Due implements progress.Timed.
-func (m *module) Due() time.Duration {
-	if slices.ContainsFunc(m.waitingEndpoints, func(e *endpoint) bool { return e.producer == nil }) {
+func (s *endpointSet) Due() time.Duration {
+	if slices.ContainsFunc(s.waitingEndpoints, func(e *endpoint) bool { return e.producer == nil }) {
 		return connectTick
 	}
 	return 0
 }
 
 // checkWaiting checks the endpoints that wait for their peer.
-func (m *module) checkWaiting() (n int) {
-	waiting := m.waitingEndpoints
-	m.waitingEndpoints, m.spareWaiting = m.spareWaiting[:0], nil
+func (s *endpointSet) checkWaiting() (n int) {
+	waiting := s.waitingEndpoints
+	s.waitingEndpoints, s.spareWaiting = s.spareWaiting[:0], nil
 	for _, e := range waiting {
 		e.isWaiting = false
 		if e.remote != nil && e.checkState() { // A closed endpoint has no remote inbox.
 			n++
 		}
 	}
-	m.spareWaiting = waiting
+	s.spareWaiting = waiting
 	return n
 }
 
