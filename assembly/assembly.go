@@ -14,22 +14,17 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/pprof"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
-	"github.com/ferrympi/ferry/components"
 	"github.com/ferrympi/ferry/components/core"
 	"github.com/ferrympi/ferry/config"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/limits"
 	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/pml/threads"
-	"github.com/ferrympi/ferry/progress"
 )
 
 // Options are the inputs of Open. The zero value is a process with the standard components and the configuration of its environment.
@@ -69,65 +64,54 @@ type Assembly struct {
 	*Stack
 	// Zero in the assembly of a process.
 	streamOf
+	parameters
 	options Options
 	// nil if the program has its own logger.
-	log             *sink
-	bootstrapParams core.Bootstrap
-	reports         []string
-	isExplaining    bool // Parameter explain.
-	threadParams    threads.Params
-	client          bootstrap.Client
-	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
-	capabilities        []byte
-	decodedCapabilities []pml.Capabilities
-	ownCard             card // Guarded by cardMu.
-
-	closeOnce sync.Once
-	readers   sync.RWMutex // See WhileOpen.
-	// Whether the transports are closed or closing. Guarded by readers.
-	isFreed  bool
-	closeErr error
+	log    *sink
+	client bootstrap.Client
+	advertisement
+	closing closing
 	// Held while PMLs learn a card. Locked before mu.
 	learnMu sync.Mutex
-	cardMu  sync.Mutex
 
+	// Guards the fields up to refusedComms.
 	mu        sync.Mutex
 	peers     peerRecords
 	nodeProcs nodeProcs
-	// Routes of members when their communicator was created.
-	savedRoutes   map[framework.Incarnation]Pair
-	tables        map[int]recordedTable // By number of members.
-	failed        failureList
-	left          map[framework.Incarnation]struct{} // See Left.
-	streams       streams
-	refusedComms  []cid.Span // See HasRefused.
-	droppedRoutes routeHistory
-	omissions     map[string]omission // By coll component.
-	// Reason of the isolation of this process, or nil.
-	isolation error
+	ends
+	explainRecords
+	streams      streams
+	constructs   constructs
+	refusedComms []cid.Span // See HasRefused.
 
 	wireUps wireUps
+	upcalls upcalls
+}
 
-	constructs struct {
-		last uint64
-		// Descriptions of those in progress.
-		waiting map[uint64]string
-		cancel  map[uint64]context.CancelCauseFunc // Of those with other processes.
-	}
+// parameters are the values of the parameters that are needed after Open.
+type parameters struct {
+	bootstrapParams core.Bootstrap
+	threadParams    threads.Params
+	reports         []string
+	isExplaining    bool // Parameter explain.
+}
 
-	upcalls struct {
-		sync.Mutex
-		isClosing bool
-		// isIsolated reports that the isolation of this process is in the queue, or was delivered.
-		isIsolated bool
-		stop       chan struct{} // Closed when isClosing is set.
-		// Reason why no notes are sent after the loss of the launcher.
-		lost         error
-		queue        []upcall // Pending, in order.
-		queuedNotes  int      // Number of notes in the queue.
-		isDelivering bool
-		dumping      map[string]bool // Kinds of the dumps in progress.
-		running      sync.WaitGroup
+// advertisement is the data of this process in every wire-up.
+type advertisement struct {
+	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
+	capabilities        []byte
+	decodedCapabilities []pml.Capabilities
+	cardMu              sync.Mutex
+	ownCard             card // Guarded by cardMu.
+}
+
+// newAssembly returns an assembly that is not open.
+func newAssembly(stack *Stack, o Options) *Assembly {
+	return &Assembly{
+		Stack: stack, options: o, peers: newPeerRecords(),
+		explainRecords: explainRecords{savedRoutes: map[framework.Incarnation]Pair{}},
+		constructs:     constructs{descriptions: map[uint64]string{}, cancel: map[uint64]context.CancelCauseFunc{}},
+		upcalls:        upcalls{stop: make(chan struct{})},
 	}
 }
 
@@ -135,115 +119,6 @@ type Assembly struct {
 type card struct {
 	bytes   []byte
 	edition uint32
-}
-
-// Open opens a process. It sends no message to another process, and connects to the launcher. It returns ErrConfig if the configuration is
-// wrong or lacks a component that it names, and ErrTransport if the launcher cannot be reached. After an error no resource is left open.
-func Open(ctx context.Context, o Options) (*Assembly, error) {
-	a := &Assembly{
-		Stack: new(Stack), options: o,
-		peers: newPeerRecords(), savedRoutes: map[framework.Incarnation]Pair{},
-	}
-	a.constructs.waiting, a.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
-	a.upcalls.stop = make(chan struct{})
-	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.Close())
-	}
-	return a, nil
-}
-
-// openNeed is the minimum for a process. It has descriptors for the runtime's poller and a file, and a thread for the progress goroutine.
-var openNeed = limits.Need{Files: 3, Threads: 1, Space: 16 << 20}
-
-func (a *Assembly) open(ctx context.Context) error {
-	began := now(stepOpen)
-	if err := openNeed.Check(); err != nil {
-		return fmt.Errorf("%w: this process is at its limits: %w", framework.ErrUnsupported, err)
-	}
-	if a.options.Registry != nil {
-		a.registry = a.options.Registry.Clone()
-	} else {
-		a.registry = components.Standard()
-	}
-	core.Register(a.registry)
-	var err error
-	var ignored ignored
-	if a.values, err = config.Load(a.registry, config.Options{Explicit: a.options.Settings, Foreign: ignored.foreign, Skipped: ignored.skipped}); err != nil {
-		return err
-	}
-	log := a.options.Logger
-	if log == nil {
-		levels, err := core.ParseLog(a.registry, a.values)
-		if err != nil {
-			return err
-		}
-		log, a.log = newLog(levels)
-	}
-	var session core.Session
-	var waiting core.Progress
-	if err := errors.Join(a.values.Decode("bootstrap", &a.bootstrapParams), a.values.Decode("session", &session), a.values.Decode("progress", &waiting), a.values.Decode("threads", &a.threadParams)); err != nil {
-		return err
-	}
-	a.reports = session.Report
-	if a.isExplaining = session.Explain; a.isExplaining && !slices.Contains(a.reports, reportExplain) {
-		a.reports = append(slices.Clone(a.reports), reportExplain)
-	}
-	a.lateRoutes = slices.Contains(a.reports, reportExplain)
-	if slices.Contains(a.reports, reportTiming) {
-		a.timing = newTiming(began)
-	}
-	a.timing.mark(stepConfiguration)
-	if a.selections, err = a.registry.SelectAll(ctx, a.values); err != nil {
-		return err
-	}
-	if _, err := a.ForcedAlgorithms(a.values); err != nil {
-		return err
-	}
-	a.timing.probes(a.selections)
-	a.timing.mark(stepSelection)
-	if err := a.openBootstrap(ctx, log); err != nil {
-		return err
-	}
-	a.timing.mark(stepBootstrap)
-	identity := a.client.Identity()
-	if a.log != nil {
-		file, _ := a.values.Get("log.file")
-		if err := a.log.open(file.Text, int(identity.Proc.Rank)); err != nil {
-			return fmt.Errorf("%w (%s)", err, file.Source)
-		}
-	}
-	if a.warnsForNode() {
-		ignored.log(log)
-	}
-	opt, err := waiting.Options()
-	if err != nil {
-		return err
-	}
-	if a.fabric, err = a.registry.PreferNetwork(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
-		return err
-	}
-	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.MachineRanks())
-	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	a.cards, a.disconnect, a.droppablePeer = cards{a}, a.disconnectPeer, a.droppable
-	err = a.Stack.open(ctx, progress.Env{
-		Identity: identity, Worlds: worlds, Node: nodeID(a.values, identity.NodeLabel()), Engine: progress.New(opt), Logger: log,
-		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
-	}, serialize(a.timing.watch(a.options.Hooks)))
-	if err != nil {
-		return err
-	}
-	if err := a.encodeCapabilities(); err != nil {
-		return err
-	}
-	a.timing.mark(stepModules)
-	a.nodeProcs = newNodeProcs(&a.env)
-	if events, ok := framework.As[bootstrap.EventSource](a.client); ok {
-		events.BeginIncarnation(a.env.Self.Nonce)
-		events.OnEvent(a.event)
-	}
-	a.timing.mark(stepSession)
-	log.Info("open", "process", identity.Proc.String(), "of", identity.Size, "pml", a.pmls[0].Name, "transports", strings.Join(a.transportNames, ","))
-	return nil
 }
 
 // encodeCapabilities encodes the capabilities of the PMLs and the card.
@@ -283,34 +158,6 @@ func (a *Assembly) warnsForNode() bool {
 		return identity.IsSingleton
 	}
 	return identity.IsJobReporter() && a.selections[framework.Bootstrap].Chosen[0].Verdict.Name != "local"
-}
-
-// openBootstrap opens the first bootstrap of the selection. It does not fall back to the next one, because a program started by a launcher
-// must not become many singletons.
-func (a *Assembly) openBootstrap(ctx context.Context, log *slog.Logger) error {
-	if a.options.Client != nil {
-		a.client = a.options.Client
-		return nil
-	}
-	choice, err := a.selections[framework.Bootstrap].TakeFirst()
-	if err != nil {
-		return err
-	}
-	component, ok := choice.Component.(bootstrap.Component)
-	if !ok {
-		return wrongContract(choice)
-	}
-	c, err := component.Open(ctx, bootstrap.Env{Params: choice.Params, Logger: logger(log, framework.Bootstrap, choice.Verdict.Name), Timeout: a.bootstrapParams.Timeout,
-		HostTimeout: a.bootstrapParams.HostTimeout, ProcessTimeout: a.bootstrapParams.ProcessTimeout,
-		MaxRanks: a.bootstrapParams.MaxRanks})
-	if err == nil {
-		c, err = bootstrap.CheckedClient(choice.Verdict.Name, c)
-	}
-	if err != nil {
-		return err // Of the client or of the check of it.
-	}
-	a.client = c
-	return nil
 }
 
 func wrongContract(c framework.Choice) error {
@@ -384,57 +231,4 @@ func (a *Assembly) Drain(linger time.Duration) error {
 		}
 	}
 	return errors.Join(append(errs, a.report())...)
-}
-
-// Close frees all resources. Further calls return the result of the first.
-func (a *Assembly) Close() error {
-	a.closeOnce.Do(func() {
-		a.closeErr = a.close()
-		if a.log != nil {
-			a.closeErr = errors.Join(a.closeErr, a.log.close())
-		}
-	})
-	return a.closeErr
-}
-
-// WhileOpen calls read, and returns true, unless the transports are closed or closing. Close waits until read returns. It protects
-// reports on the streams of a process, which may end at any time. Calls do not nest.
-func (a *Assembly) WhileOpen(read func()) bool {
-	a.readers.RLock()
-	defer a.readers.RUnlock()
-	if a.isFreed {
-		return false
-	}
-	read()
-	return true
-}
-
-func (a *Assembly) close() error {
-	if a.client == nil {
-		return nil
-	}
-	events, ok := framework.As[bootstrap.EventSource](a.client)
-	if a.process != nil {
-		ok = false // Events belong to the process.
-		a.process.removeStream(a)
-	}
-	if ok {
-		events.OnEvent(nil)
-	}
-	a.upcalls.Lock()
-	a.upcalls.isClosing = true
-	close(a.upcalls.stop)
-	a.upcalls.Unlock()
-	a.upcalls.running.Wait()
-	a.readers.Lock()
-	a.isFreed = true
-	a.readers.Unlock()
-	err := a.Stack.Close()
-	if ok {
-		events.EndIncarnation()
-	}
-	if a.process == nil && a.options.Client == nil {
-		err = errors.Join(err, a.client.Close())
-	}
-	return err
 }

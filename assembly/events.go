@@ -2,13 +2,28 @@ package assembly
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"sync"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 )
+
+// upcalls are the notifications of the PMLs and the Watcher.
+type upcalls struct {
+	sync.Mutex
+	isClosing bool
+	// isIsolated reports that the isolation of this process is in the queue, or was delivered.
+	isIsolated bool
+	stop       chan struct{} // Closed when isClosing is set.
+	// Reason why no notes are sent after the loss of the launcher.
+	lost         error
+	queue        []upcall // Pending, in order.
+	queuedNotes  int      // Number of notes in the queue.
+	isDelivering bool
+	dumping      map[string]bool // Kinds of the dumps in progress.
+	running      sync.WaitGroup
+}
 
 // event receives the events of the bootstrap client. It does not block. PMLs are notified by another goroutine, because they wait for the
 // engine, and a transport may hang there. A dump does not wait for them.
@@ -241,15 +256,4 @@ func (a *Assembly) incarnationsOf(ev bootstrap.Event) []framework.Incarnation {
 		return []framework.Incarnation{incarnation}
 	}
 	return nil
-}
-
-// Constructs describes the group constructs that wait for others.
-func (a *Assembly) Constructs() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var all []string
-	for _, turn := range slices.Sorted(maps.Keys(a.constructs.waiting)) {
-		all = append(all, a.constructs.waiting[turn])
-	}
-	return all
 }

@@ -124,6 +124,15 @@ func (a *Assembly) Explain() *Explanation {
 	return x
 }
 
+// explainRecords are the records for Explain. Guarded by Assembly.mu.
+type explainRecords struct {
+	// Routes of members when their communicator was created.
+	savedRoutes   map[framework.Incarnation]Pair
+	droppedRoutes routeHistory
+	tables        map[int]recordedTable // By number of members.
+	omissions     map[string]omission   // By coll component.
+}
+
 // RecordOmission records that the members of a communicator do not use a coll component, with the reason.
 func (a *Assembly) RecordOmission(component string, why error) {
 	a.mu.Lock()

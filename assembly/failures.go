@@ -6,6 +6,14 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
+// ends are the reported ends of incarnations. Guarded by Assembly.mu.
+type ends struct {
+	failed failureList
+	left   map[framework.Incarnation]struct{} // See Left.
+	// Reason of the isolation of this process, or nil.
+	isolation error
+}
+
 // Failure is a failed incarnation of a process, as the bootstrap has reported it.
 type Failure struct {
 	Incarnation framework.Incarnation

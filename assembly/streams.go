@@ -66,13 +66,9 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 	if err := streamNeed.Check(); err != nil {
 		return nil, fmt.Errorf("%w: this process has no room for another stream: %w", framework.ErrUnsupported, err)
 	}
-	s := &Assembly{
-		Stack: &Stack{registry: a.registry, values: a.values}, options: Options{Client: a.client, Watcher: w},
-		client: a.client, bootstrapParams: a.bootstrapParams, threadParams: a.threadParams, peers: newPeerRecords(), savedRoutes: map[framework.Incarnation]Pair{},
-	}
+	s := newAssembly(&Stack{registry: a.registry, values: a.values}, Options{Client: a.client, Watcher: w})
+	s.client, s.bootstrapParams, s.threadParams = a.client, a.bootstrapParams, a.threadParams
 	s.process = a
-	s.constructs.waiting, s.constructs.cancel = map[uint64]string{}, map[uint64]context.CancelCauseFunc{}
-	s.upcalls.stop = make(chan struct{})
 	if err := a.addStream(s); err != nil {
 		return nil, err
 	}

@@ -186,8 +186,8 @@ func TestWhileOpen_CloseOfTheStream_WaitsForTheReader(t *testing.T) {
 	closed := make(chan error, 1)
 	isOpen := s.WhileOpen(func() {
 		go func() { closed <- s.Close() }()
-		for s.readers.TryRLock() { // Fails once Close waits.
-			s.readers.RUnlock()
+		for s.closing.readers.TryRLock() { // Fails once Close waits.
+			s.closing.readers.RUnlock()
 			select {
 			case err := <-closed:
 				t.Errorf("Close returned beside a reader: %v", err)

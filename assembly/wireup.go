@@ -165,45 +165,6 @@ func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	a.ReportBroken(id, group, why)
 }
 
-// Construct makes a group construct of the bootstrap within bootstrap.timeout.
-func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag string, body []byte) (bootstrap.Constructed, error) {
-	ctx, cancel := a.Bound(ctx)
-	defer cancel()
-	a.mu.Lock()
-	if isolated := a.isolation; isolated != nil && len(group) > 1 { // A bootstrap may work without its launcher.
-		a.mu.Unlock()
-		return bootstrap.Constructed{}, isolated
-	}
-	turn := a.constructs.last + 1
-	a.constructs.last = turn
-	a.constructs.waiting[turn] = fmt.Sprintf("%q with %d processes", tag, len(group))
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	if len(group) > 1 {
-		a.constructs.cancel[turn] = end
-	}
-	a.mu.Unlock()
-	a.timing.mark(stepConstruct)
-	made, err := a.client.Construct(ctx, group, tag, body)
-	a.timing.mark(stepConstructed)
-	a.mu.Lock()
-	delete(a.constructs.waiting, turn)
-	delete(a.constructs.cancel, turn)
-	isolated := a.isolation
-	a.mu.Unlock()
-	if err != nil && isolated != nil && len(group) > 1 {
-		return made, isolated
-	}
-	if err != nil {
-		return made, framework.Ended(ctx, "group construct", err)
-	}
-	if made.ContextID == 0 || len(made.Payloads) != len(group) {
-		return made, fmt.Errorf("%w: bootstrap: construct of %d members gave context id %d and %d payloads",
-			framework.ErrTransport, len(group), made.ContextID, len(made.Payloads))
-	}
-	return made, nil
-}
-
 // StandBy takes part in the construct of a group without this process if the bootstrap requires all processes (bootstrap.Bystander).
 func (a *Assembly) StandBy(ctx context.Context, group []framework.Proc, tag string) error {
 	b, needed := framework.As[bootstrap.Bystander](a.client)
