@@ -38,8 +38,7 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 	}
 	e.polling.set()
 	e.polls++
-	var cancel <-chan struct{}
-	var yieldAt time.Time
+	var timer waitTimer
 	// While ranks are oversubscribed the peer may need this processor, and each poll delays it.
 	yielding, perClock := e.oversubscribed, pollsPerClock
 	clock := perClock // Polls until the clock is read.
@@ -96,39 +95,68 @@ func (e *Engine) active(ctx context.Context, done *bool, first Source) (err erro
 			continue
 		}
 		clock = perClock
-		now := time.Now()
-		if yieldAt.IsZero() {
-			if n := e.pollers.Load(); n != e.followed {
-				e.followPollers(n)
-			}
-			yieldAt = now.Add(e.spin)
-			if ctx != nil {
-				cancel = ctx.Done()
-			}
-			if isLong(ctx) {
-				break
-			}
-		}
-		if moved > 0 { // Events restart the time until the wait parks.
-			yieldAt, moved = now.Add(e.spin), 0
-		}
-		select {
-		case <-cancel:
-			err = context.Cause(ctx)
-		default:
-		}
-		if err != nil {
+		var state waitState
+		if state, err = timer.read(e, ctx, moved); state == waitEnds {
 			break
 		}
-		if now.After(yieldAt) {
-			if now.Sub(yieldAt) > e.yield && now.Sub(yieldAt) > e.patience() {
-				break
-			}
+		moved = 0
+		if state == waitYields {
 			yielding, perClock, perOther = true, yieldsPerClock, 1
 		}
 	}
 	e.stopPolling()
 	return err
+}
+
+// waitState is the state of an active wait after a reading of the clock.
+type waitState int
+
+const (
+	waitContinues waitState = iota // As before.
+	waitYields                     // It yields after each poll from now on.
+	waitEnds                       // It parks, or its context has ended.
+)
+
+// waitTimer decides for an active wait when it yields and when it parks.
+type waitTimer struct {
+	// Zero before the first reading of the clock.
+	yieldAt time.Time
+	// Of the wait's context.
+	cancel <-chan struct{}
+}
+
+// read reads the clock after polls with a number of events. err is the cause of an ended context. Lock held.
+func (t *waitTimer) read(e *Engine, ctx context.Context, events int) (waitState, error) {
+	now := time.Now()
+	isFirst := t.yieldAt.IsZero()
+	if isFirst {
+		if n := e.pollers.Load(); n != e.followed {
+			e.followPollers(n)
+		}
+		if ctx != nil {
+			t.cancel = ctx.Done()
+		}
+		if isLong(ctx) {
+			return waitEnds, nil
+		}
+	}
+	if isFirst || events > 0 { // Events restart the time until the wait parks.
+		t.yieldAt = now.Add(e.spin)
+	}
+	select {
+	case <-t.cancel:
+		return waitEnds, context.Cause(ctx)
+	default:
+	}
+	late := now.Sub(t.yieldAt)
+	switch {
+	case late <= 0:
+		return waitContinues, nil
+	case late > e.yield && late > e.patience():
+		return waitEnds, nil
+	default:
+		return waitYields, nil
+	}
 }
 
 // stopPolling returns the poll token of a process's engine. Lock held.
@@ -215,18 +243,18 @@ func (e *Engine) yieldProcessor() {
 }
 
 // countYield counts a timed yield for the decision whether the processor is idle but for this wait. Lock held.
-func (e *Engine) countYield(elapsed time.Duration) {
+func (h *yieldHistory) countYield(elapsed time.Duration) {
 	if elapsed > yieldWithoutSwitch {
-		e.idleYields = 0
-	} else if e.idleYields < timedIdleYields {
-		e.idleYields++
+		h.idleYields = 0
+	} else if h.idleYields < timedIdleYields {
+		h.idleYields++
 	}
 }
 
 // pollsBeforeYielding returns the number of polls before the first yield of a wait where ranks are oversubscribed, and the phase of
 // its polls of all sources. Lock held.
-func (e *Engine) pollsBeforeYielding() (polls, phase int) {
-	if e.idleYields == timedIdleYields {
+func (h *yieldHistory) pollsBeforeYielding() (polls, phase int) {
+	if h.idleYields == timedIdleYields {
 		return pollsBeforeIdleYield, 0
 	}
 	return pollsBeforeYield, pollsBeforeYield

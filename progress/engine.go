@@ -107,42 +107,43 @@ type Engine struct {
 	polls uint64
 	armed time.Time // Time when the bell was armed.
 	free  []*Waiter
-	// Number of yieldProcessor calls.
-	yields uint32
-	// Each yield calls runtime.Gosched, see sharesP.
-	gosched bool
-
-	// Consecutive timed yields without a switch to another thread, at most timedIdleYields.
-	idleYields int
-	extended   extendedSpin
+	yieldHistory
 
 	isStream bool // Options.IsStream; constant.
 
 	labels context.Context // May be nil; constant.
 
+	waitLimits
+	background progressGoroutine
+
+	// Of a process's engine, and accessed without the lock.
+	nodeLoad
+
+	// Parked waits of the process's ranks; changed without the lock.
+	parkedRanks atomic.Int64
+	rings       rings // Of a process's engine.
+}
+
+// yieldHistory has the results of the yields of an engine's waits. Guarded by the engine's lock.
+type yieldHistory struct {
+	// Number of yieldProcessor calls.
+	yields uint32
+	// Each yield calls runtime.Gosched, see sharesP.
+	gosched bool
+	// Consecutive timed yields without a switch to another thread, at most timedIdleYields.
+	idleYields int
+	extended   extendedSpin
+}
+
+// waitLimits bound the polls of an engine's waits. They follow the number of pollers, except yield. Guarded by the engine's lock.
+type waitLimits struct {
 	spin, yield time.Duration
 	// Result of PollBudget while the poll token is free.
 	pollBudget int
 	// Waits yield from the first polls on.
 	oversubscribed bool
 	// Number of pollers that the fields above are derived from.
-	followed   int32
-	background progressGoroutine
-
-	// Of a process's engine, and accessed without the lock; see SetNodeProcs and SetStreams.
-	nodeProcs atomic.Int32
-	streams   atomic.Int32
-	pollers   atomic.Int32
-	// Value of spin while waits do not yield at once. Constant.
-	longSpin time.Duration
-	// Processors that the processes of the node share; constant.
-	processors int32
-	// Waits yield at once while pollers is larger; constant.
-	yieldAbove int32
-
-	// Parked waits of the process's ranks; changed without the lock.
-	parkedRanks atomic.Int64
-	rings       rings // Of a process's engine.
+	followed int32
 }
 
 // New returns an engine with a running progress goroutine. Close ends it.
@@ -166,7 +167,11 @@ func New(opt Options) *Engine {
 	if opt.Slice > 0 {
 		_ = cpu.Slice(opt.Slice) // Without permission, waits are slower beside other programs.
 	}
-	e := &Engine{longSpin: opt.Spin, yield: opt.Yield, labels: opt.Labels, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)}
+	e := &Engine{
+		labels:     opt.Labels,
+		waitLimits: waitLimits{yield: opt.Yield},
+		nodeLoad:   nodeLoad{longSpin: opt.Spin, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)},
+	}
 	e.process = e
 	e.SetNodeProcs(opt.NodeProcs)
 	e.followPollers(e.pollers.Load())
