@@ -254,6 +254,19 @@ func steadinessOf(t *testing.T, out string) (s steadiness) {
 	return s
 }
 
+// mostDescriptors returns the largest number of open descriptors until stop is closed.
+func mostDescriptors(stop chan struct{}) (most int) {
+	for {
+		all, _ := os.ReadDir("/proc/self/fd")
+		most = max(most, len(all))
+		select {
+		case <-stop:
+			return most
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // steady exchanges messages and sums between ranks 0 and 1. Meanwhile rank 0 connects to rank 2. It prints
 // the elapsed time and the largest number of descriptors.
 func steady(r *player, args []string) error {
@@ -267,19 +280,7 @@ func steady(r *player, args []string) error {
 	}
 	r.say("listens %s", strings.Fields(route.Device)[0])
 	stop, counted := make(chan struct{}), make(chan int)
-	go func() {
-		most := 0
-		for {
-			all, _ := os.ReadDir("/proc/self/fd")
-			most = max(most, len(all))
-			select {
-			case <-stop:
-				counted <- most
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
+	go func() { counted <- mostDescriptors(stop) }()
 	word := make([]byte, 8)
 	if r.me == 2 {
 		if _, err := r.comm.Recv(r.ctx, word, 0, oneOfMany); err != nil {

@@ -36,15 +36,7 @@ func play(p *path, line string) ([]string, error) {
 	words := strings.Fields(line)
 	number := func(i int) (n int) { fmt.Sscan(words[i], &n); return n }
 	freed := func() {
-		var all []uint64
-		for {
-			n := p.firstUnacked
-			if _, ok := p.popAcked(); !ok {
-				break
-			}
-			all = append(all, n)
-		}
-		if all != nil {
+		if all := popAllAcked(p); all != nil {
 			say("free %v, %d of the window used", all, p.bytesUsed)
 		}
 	}
@@ -94,14 +86,12 @@ func play(p *path, line string) ([]string, error) {
 		}
 	case "write":
 		// The assigned frames follow.
-		link, bytes := number(1), 0
+		link := number(1)
 		c := &p.queues[link]
 		for {
-			total := 0
-			for _, b := range p.appendPieces(link, nil) {
-				total += len(b)
-			}
-			if bytes = total; words[2] != "all" {
+			total := queuedBytes(p, link)
+			bytes := total
+			if words[2] != "all" {
 				bytes = min(total, number(2))
 			}
 			p.recordWritten(link, bytes)
@@ -119,6 +109,25 @@ func play(p *path, line string) ([]string, error) {
 		break
 	}
 	return out, nil
+}
+
+// popAllAcked removes the acked frames, and returns their numbers.
+func popAllAcked(p *path) (all []uint64) {
+	for {
+		n := p.firstUnacked
+		if _, ok := p.popAcked(); !ok {
+			return all
+		}
+		all = append(all, n)
+	}
+}
+
+// queuedBytes returns the number of bytes that a link has to write.
+func queuedBytes(p *path, link int) (n int) {
+	for _, b := range p.appendPieces(link, nil) {
+		n += len(b)
+	}
+	return n
 }
 
 // A model of sockets keeps written frames until the link is lost.
@@ -154,10 +163,7 @@ func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 				}
 			case 3, 4, 5:
 				if i := from.assignFrames(); i >= 0 {
-					size := 0
-					for _, b := range from.appendPieces(i, nil) {
-						size += len(b)
-					}
+					size := queuedBytes(from, i)
 					before := slices.Clone(from.queues[i].queuedFrames)
 					if n := rnd.IntN(size + 1); n > 0 {
 						from.recordWritten(i, n)
@@ -182,11 +188,7 @@ func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 				if err := from.recordAck(to.nextExpected); err != nil {
 					t.Fatal(err)
 				}
-				for {
-					if _, ok := from.popAcked(); !ok {
-						break
-					}
-				}
+				popAllAcked(from)
 			case 10:
 				if from.isUp(link) && rnd.IntN(4) == 0 {
 					from.linkDown(link)

@@ -21,23 +21,25 @@ func TestSleep_RandomOperations_NoWorkIsLeftBehind(t *testing.T) {
 	}
 }
 
+// sleeper is one end of a connection.
+type sleeper struct {
+	*process
+	btl.Endpoint
+	from    btl.Peeker
+	peeked  bool
+	sent    int
+	dropped int
+}
+
 func sleepy(t *testing.T, rnd *rand.Rand) {
 	links, window := 1+rnd.IntN(3), 4<<10<<rnd.IntN(10)
 	j := newJob(t, 2, func(_ int, p *params) {
 		p.Links = links
 		p.Window = framework.Size(window)
 	})
-	type end struct {
-		*process
-		btl.Endpoint
-		from    btl.Peeker
-		peeked  bool
-		sent    int
-		dropped int
-	}
-	var ends [2]*end
+	var ends [2]*sleeper
 	for i, p := range j.procs {
-		ends[i] = &end{process: p, Endpoint: p.connect(j.procs[1-i])}
+		ends[i] = &sleeper{process: p, Endpoint: p.connect(j.procs[1-i])}
 	}
 	j.until("room", func() bool {
 		return ends[0].Reserve(1, btl.RingStart) != nil && ends[1].Reserve(1, btl.RingStart) != nil
@@ -86,6 +88,11 @@ func sleepy(t *testing.T, rnd *rand.Rand) {
 	for range 600 {
 		step(rnd.IntN(2))
 	}
+	drain(t, j, ends)
+}
+
+// drain polls the processes when they are woken until all frames are received and acked.
+func drain(t *testing.T, j *job, ends [2]*sleeper) {
 	over := func() bool {
 		return len(ends[0].got)+ends[0].dropped == ends[1].sent && len(ends[1].got)+ends[1].dropped == ends[0].sent &&
 			j.procs[0].peers.byIncarnation[j.procs[1].incarnation].path.isIdle() && j.procs[1].peers.byIncarnation[j.procs[0].incarnation].path.isIdle()
