@@ -9,7 +9,7 @@ import (
 // A context that ends at the moment of the decision leaves no member in a communicator that it has not created.
 func TestAbandon_InstanceIsDecided_ReturnsTheOutcome(t *testing.T) {
 	for _, op := range []agreement.Operation{agreement.Agree, agreement.Shrink} {
-		c := &Comm{size: 1, session: &Session{process: &process{}}}
+		c := &Comm{size: 1, membership: membership{session: &Session{process: &process{}}}}
 		a := &agreements{c: c, changed: make(chan struct{}, 1), machine: agreement.New(0, 1)}
 		if err := a.start(t.Context(), agreementCall{Call: agreement.Call{Operation: op}}); err != nil {
 			t.Fatal(err)

@@ -40,23 +40,15 @@ type Comm struct {
 	// stateClosed and others; 0 while all calls are possible.
 	state atomic.Uint32
 
-	rank    int
-	local   *rankState // Of this rank.
-	session *Session
-	// Of a goroutine rank. nil if the rank is the process.
-	threadRank *threadRank
-	group      *Group
-	module     assembly.PML
-	values     *framework.Values
-	spec       pml.CommSpec
+	membership
+	module assembly.PML
+	values *framework.Values
+	spec   pml.CommSpec
 
 	// nil if there is none. Set before the communicator is used.
 	topology   *topology
 	collective run.State
-	// Last Idup that may be incomplete, or nil. Guarded by collective.
-	lastDup *CommRequest
-	// Number of bases that collective.Children had after the first.
-	rebases    int
+	derivation
 	failures   failures
 	wildcards  wildcards
 	partitions partitions
@@ -67,14 +59,41 @@ type Comm struct {
 	// nil until the first Agree, Shrink or note.
 	agreements atomic.Pointer[agreements]
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	properties
+	persistentContexts
+}
+
+// membership is the member that a handle belongs to. It is constant.
+type membership struct {
+	rank    int
+	local   *rankState // Of this rank.
+	session *Session
+	// Of a goroutine rank. nil if the rank is the process.
+	threadRank *threadRank
+	group      *Group
+}
+
+// derivation is the state of the creation of children. Guarded by Comm.collective.
+type derivation struct {
+	// Last Idup that may be incomplete, or nil.
+	lastDup *CommRequest
+	// Number of bases that collective.Children had after the first.
+	rebases int
+}
+
+// properties are those that the program sets. Guarded by Comm.mu.
+type properties struct {
 	name  string
 	attrs []attribute // In the order of SetAttr.
-	// Of persistent collectives, see persistentContext. Nil after Close.
-	contexts map[*Comm]struct{}
-	// Name of the persistent collective with this context, for reports, or "".
-	usedBy string
+}
 
+// persistentContexts links a communicator with the contexts of its persistent collectives, see persistentContext.
+type persistentContexts struct {
+	// Nil after Close. Guarded by Comm.mu.
+	contexts map[*Comm]struct{}
+	// Name of the persistent collective with this context, for reports, or "". Guarded by Comm.mu.
+	usedBy string
 	// Communicator that this one is a context of, or zero. Guarded by process.mu.
 	contextOf cid.Extended
 }
@@ -84,8 +103,9 @@ type Comm struct {
 // later communicator.
 func newComm(s *Session, rank *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
-		size: g.Size(), tagMax: m.Caps().TagMax, rank: spec.Rank, local: &s.process.rankState,
-		session: s, threadRank: rank, group: g, module: m, values: values, spec: spec,
+		size: g.Size(), tagMax: m.Caps().TagMax,
+		membership: membership{rank: spec.Rank, local: &s.process.rankState, session: s, threadRank: rank, group: g},
+		module:     m, values: values, spec: spec,
 	}
 	err := s.hold(&s.comms)
 	if err == nil {

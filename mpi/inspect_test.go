@@ -19,7 +19,9 @@ func TestDump_BothSides_ShowPendingOperations(t *testing.T) {
 	}
 	id := cid.Extended{Base: 0x2a}
 	session := &Session{process: new(process)}
-	halo := &Comm{session: session, rank: 1, size: 4, name: "halo", group: newGroup(session, framework.ProcsOf(Proc{Rank: 0}, Proc{Rank: 1}, Proc{Rank: 2}, Proc{Namespace: "job", Rank: 7}))}
+	halo := &Comm{size: 4, properties: properties{name: "halo"}, membership: membership{
+		session: session, rank: 1, group: newGroup(session, framework.ProcsOf(Proc{Rank: 0}, Proc{Rank: 1}, Proc{Rank: 2}, Proc{Namespace: "job", Rank: 7})),
+	}}
 	var b strings.Builder
 	writeInspection(&b, pml.Inspection{EarlyArrivals: 2, Comms: []pml.CommInspection{
 		{ID: cid.Extended{Base: 0x2b}},

@@ -16,7 +16,7 @@ func TestMembersOf_ParentIsClosed_ChildKeepsNoTable(t *testing.T) {
 		source := pml.NewMembers([]pml.Member{{Incarnation: framework.Incarnation{Nonce: 1}}, {Incarnation: framework.Incarnation{Nonce: 1}, Endpoint: 1}})
 		parent := &table{Members: pml.NewMembersFrom(source, []pml.Member{source.Member(1), source.Member(0)})}
 		runtime.AddCleanup(parent, func(freed chan struct{}) { close(freed) }, freed)
-		members, _ := (&Comm{spec: pml.CommSpec{Members: parent}, group: &Group{members: memberList{mixed: make([]member, 2)}}}).membersOf(cid.Extended{}, []int{1, 0})
+		members, _ := (&Comm{spec: pml.CommSpec{Members: parent}, membership: membership{group: &Group{members: memberList{mixed: make([]member, 2)}}}}).membersOf(cid.Extended{}, []int{1, 0})
 		return members
 	}()
 	isFreed := false

@@ -23,20 +23,24 @@ type partitioned struct {
 	order      uint64            // See partitionHeader.
 	channel    *partitionChannel // nil if the peer is ProcNull.
 
+	isFreed  bool
+	isQueued bool // In channel.queue.
+	partitionedRound
+	send partitionedSend
+	recv partitionedRecv
+}
+
+// partitionedRound is the state of the latest round.
+type partitionedRound struct {
 	round uint64 // Number of starts.
 	// From Start until the request is consumed.
 	isInUse bool
 	// From Start until the request is complete.
 	isActive bool
-	isFreed  bool
-	isQueued bool  // In channel.queue.
 	err      error // First error of the round.
 	messages []*partitionMessage
 	// Callers that complete the request later, see settle.
 	holds int
-
-	send partitionedSend
-	recv partitionedRecv
 }
 
 // partitionedSend is the state of a send.

@@ -96,27 +96,8 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		}
 		return errors.Join(mpi.WaitAll(ctx, reqs, nil), mpi.Barrier(ctx, c))
 	}
-	m, st, err := c.Mprobe(ctx, mpi.ProcNull, 3)
-	if err != nil || st != null {
-		return fmt.Errorf("ProcNull: %+v, %v", st, err)
-	}
-	if st, err := m.Recv(ctx, nil); err != nil || st != null {
-		return fmt.Errorf("ProcNull: %+v, %v", st, err)
-	}
-	_, err = m.Recv(ctx, nil)
-	if err := wants("a second receive from ProcNull", err, mpi.ErrClosed); err != nil {
+	if err := probesOfProcNull(ctx, c); err != nil {
 		return err
-	}
-	nullMessage, _, ok, err := c.Improbe(mpi.ProcNull, 3)
-	if err != nil || !ok {
-		return fmt.Errorf("improbe of ProcNull: %v, %v", ok, err)
-	}
-	r, err := nullMessage.Irecv(nil)
-	if err != nil {
-		return err
-	}
-	if st, err := r.Wait(ctx); err != nil || st != null {
-		return fmt.Errorf("irecv from ProcNull: %+v, %v", st, err)
 	}
 	if m, _, ok, err := c.Improbe(0, 77); m != nil || ok || err != nil {
 		return fmt.Errorf("improbe of nothing: %v, %v", ok, err)
@@ -140,7 +121,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	canceled, cancel := context.WithCancel(ctx)
 	cancel() // The context cannot withdraw a matched message.
 	long := make([]byte, sizes[2])
-	r, err = claimed[2].Irecv(long)
+	r, err := claimed[2].Irecv(long)
 	if err != nil {
 		return err
 	}
@@ -148,7 +129,7 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		return fmt.Errorf("claimed large message: %+v, %v", st, err)
 	}
 	short := make([]byte, 4)
-	st, err = claimed[1].Recv(canceled, short)
+	st, err := claimed[1].Recv(canceled, short)
 	_, again := claimed[1].Recv(ctx, short)
 	_, againI := claimed[1].Irecv(short)
 	if err := errors.Join(wants("a short buffer", err, mpi.ErrTruncate), must(st.Bytes == 10 && bytes.Equal(short, pattern(4, 1)), "truncated: %+v", st),
@@ -167,6 +148,33 @@ func mprobe(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 		return err
 	}
 	return mpi.Barrier(ctx, c)
+}
+
+// probesOfProcNull receives the messages that probes of ProcNull find.
+func probesOfProcNull(ctx context.Context, c *mpi.Comm) error {
+	m, st, err := c.Mprobe(ctx, mpi.ProcNull, 3)
+	if err != nil || st != null {
+		return fmt.Errorf("ProcNull: %+v, %v", st, err)
+	}
+	if st, err := m.Recv(ctx, nil); err != nil || st != null {
+		return fmt.Errorf("ProcNull: %+v, %v", st, err)
+	}
+	_, err = m.Recv(ctx, nil)
+	if err := wants("a second receive from ProcNull", err, mpi.ErrClosed); err != nil {
+		return err
+	}
+	nullMessage, _, ok, err := c.Improbe(mpi.ProcNull, 3)
+	if err != nil || !ok {
+		return fmt.Errorf("improbe of ProcNull: %v, %v", ok, err)
+	}
+	r, err := nullMessage.Irecv(nil)
+	if err != nil {
+		return err
+	}
+	if st, err := r.Wait(ctx); err != nil || st != null {
+		return fmt.Errorf("irecv from ProcNull: %+v, %v", st, err)
+	}
+	return nil
 }
 
 func TestPersistent_Completed_StartsAgain(t *testing.T) { ranks(t, 2, inWorld(persistent)) }
@@ -198,38 +206,47 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 			s = ssend
 		}
 		out[0] = int64(round) // The contents at Start are sent.
-		if err := errors.Join(recv.Start(), s.Start()); err != nil {
+		if err := startAndWait(ctx, recv, s, round%3 == 0); err != nil {
 			return err
-		}
-		if err := wants("start of an active one", recv.Start(), mpi.ErrPending); err != nil {
-			return err
-		}
-		if round%3 == 0 { // together with others
-			reqs := []mpi.Request{recv.Request(), s.Request()}
-			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
-				return err
-			}
-		} else {
-			if _, err := s.Wait(ctx); err != nil {
-				return err
-			}
-			for done := false; !done; runtime.Gosched() {
-				if _, done, err = recv.Test(); err != nil {
-					return err
-				}
-			}
 		}
 		if in[0] != int64(round) || recv.Request() != (mpi.Request{}) {
 			return fmt.Errorf("round %d: got %d", round, in[0])
 		}
 	}
+	return canceledAndFreed(ctx, c, send, recv)
+}
+
+// startAndWait starts both operations and waits for them.
+func startAndWait(ctx context.Context, recv, send *mpi.Persistent, together bool) error {
+	if err := errors.Join(recv.Start(), send.Start()); err != nil {
+		return err
+	}
+	if err := wants("start of an active one", recv.Start(), mpi.ErrPending); err != nil {
+		return err
+	}
+	if together {
+		return mpi.WaitAll(ctx, []mpi.Request{recv.Request(), send.Request()}, nil)
+	}
+	if _, err := send.Wait(ctx); err != nil {
+		return err
+	}
+	for {
+		if _, done, err := recv.Test(); done || err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
+}
+
+// canceledAndFreed cancels and frees active and inactive operations.
+func canceledAndFreed(ctx context.Context, c *mpi.Comm, send, recv *mpi.Persistent) error {
 	// The context of Wait ends the wait only; Cancel ends the operation.
 	if err := recv.Start(); err != nil {
 		return err
 	}
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
-	_, err = recv.Wait(short)
+	_, err := recv.Wait(short)
 	if err := errors.Join(wants("wait", err, mpi.ErrTimeout), wants("start", recv.Start(), mpi.ErrPending), recv.Request().Cancel()); err != nil {
 		return err
 	}
@@ -275,7 +292,7 @@ func persistent(ctx context.Context, _ *mpi.Session, c *mpi.Comm) error {
 	if err != nil {
 		return err
 	}
-	late, err := d.SendInit(nil, peer, 0)
+	late, err := d.SendInit(nil, 1-c.Rank(), 0)
 	return errors.Join(err, d.Close(), wants("start on a closed communicator", late.Start(), mpi.ErrClosed))
 }
 
