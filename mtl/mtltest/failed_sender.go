@@ -25,6 +25,29 @@ func (w *world) failedSenderUndetected() { w.failedSender(nil) }
 
 func (w *world) failedSenderForgotten() { w.failedSender(errForgotten) }
 
+// orphan is a message of a failed sender, with the operation that receives it.
+type orphan struct {
+	*operation
+	tag  int32
+	sent []byte
+}
+
+// checkOrphan checks a receive that was started with err. It may fail if the message is longer than eager.
+func (w *world) checkOrphan(l orphan, from *node, eager int64, err error) {
+	if err == nil {
+		w.awaitEnd(l.operation)
+		err = l.Err
+	}
+	switch {
+	case err == nil:
+		l.check(from, l.tag, l.sent)
+	case int64(len(l.sent)) <= eager:
+		w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(l.sent), err)
+	default:
+		w.Is("a message that is lost", err, framework.ErrTransport)
+	}
+}
+
 // failedSender checks messages of every length, claimed and unclaimed, of a sender that fails. The receiver forgets the sender if why is not nil.
 func (w *world) failedSender(why error) {
 	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
@@ -32,15 +55,10 @@ func (w *world) failedSender(why error) {
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	from, to := a.endpointOf(b), []*node{b, nil}
 	caps := a.module.Caps()
-	type left struct {
-		*operation
-		tag  int32
-		sent []byte
-	}
-	var claimed, there []left
+	var claimed, there []orphan
 	for _, n := range []int{0, 8, int(min(caps.Eager, 1<<20)), int(min(caps.Eager, 1<<20) + 1), 100_000, 1 << 20} {
 		for i := range 3 * len(to) {
-			l := left{tag: int32(10 + len(claimed) + len(there)), sent: pattern(i, n)}
+			l := orphan{tag: int32(10 + len(claimed) + len(there)), sent: pattern(i, n)}
 			b.send(a, envelope{cid: 4, tag: l.tag}, l.sent)
 			if i < len(to) {
 				l.operation = a.claim(to[i], envelope{cid: 4, tag: l.tag})
@@ -61,21 +79,8 @@ func (w *world) failedSender(why error) {
 	}
 	// A new process reuses resources of the failed one in the network.
 	w.exchange(c, a, envelope{cid: 4, tag: 1}, pattern(3, 1<<20))
-	ends := func(l left, err error) {
-		if err == nil {
-			w.awaitEnd(l.operation)
-			err = l.Err
-		}
-		switch {
-		case err == nil:
-			l.check(b, l.tag, l.sent)
-		case int64(len(l.sent)) <= caps.Eager:
-			w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(l.sent), err)
-		default:
-			w.Is("a message that is lost", err, framework.ErrTransport)
-		}
-	}
-	envelopeOf := func(l left, i int) (mtl.Endpoint, mtl.Envelope) {
+	ends := func(l orphan, err error) { w.checkOrphan(l, b, caps.Eager, err) }
+	envelopeOf := func(l orphan, i int) (mtl.Endpoint, mtl.Envelope) {
 		if i%2 == 0 {
 			return from, mtl.Envelope{CID: 4, Source: 1, Tag: l.tag}
 		}
@@ -125,6 +130,12 @@ func listeners() (fds []int) {
 	return fds
 }
 
+func (w *world) closeAll(fds []int) {
+	for _, fd := range fds {
+		w.Check(unix.Close(fd))
+	}
+}
+
 // failedSenderReconnecting receives messages, claimed and unclaimed, of a failed sender to which a message is in flight, so that the network may be
 // connecting to it.
 func (w *world) failedSenderReconnecting() {
@@ -152,12 +163,7 @@ func (w *world) failedSenderReconnecting() {
 	}
 	unread := a.send(b, envelope{cid: 4, tag: 1}, pattern(1, 1<<20))
 	a.forgottenRanks = map[int]bool{1: true}
-	kept := listeners()
-	defer func() {
-		for _, fd := range kept {
-			w.Check(unix.Close(fd))
-		}
-	}()
+	defer w.closeAll(listeners())
 	w.Check(b.close())
 	for range 1000 { // a detects the failure.
 		a.poll()
@@ -205,11 +211,8 @@ func (w *world) failedSenderReconnecting() {
 		if i >= len(claimed) && !o.hasEnded() {
 			a.withLock(func() { a.module.Cancel(&o.Op) })
 		}
-		switch w.awaitEnd(o); {
-		case o.Err != nil:
-			w.Is("a message that is lost", o.Err, framework.ErrTransport)
-		case !o.Canceled:
-			o.check(b, tag(i), sent(i))
+		if w.awaitEnd(o); o.Err != nil || !o.Canceled {
+			w.checkOrphan(orphan{o, tag(i), sent(i)}, b, eager, nil)
 		}
 	}
 	w.idle(a)

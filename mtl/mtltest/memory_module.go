@@ -34,17 +34,21 @@ type memoryModule struct {
 	cancels []*receive
 	claims  map[*mtl.Op]*message
 
-	// completed are operations that the next Poll delivers. Their results are set.
-	completed []*mtl.Op
-	// delivering is the second buffer of completed. Only Poll uses it.
-	delivering []*mtl.Op
-	// control are messages that the next Poll delivers.
-	control []*message
-	// unacked are synchronous messages that have matched a receive from any source.
-	unacked []*message
+	pollQueue
 	// err is the failure of the module.
 	err      error
 	isClosed bool
+}
+
+// pollQueue is the work of the next Poll.
+type pollQueue struct {
+	// completed are operations with their results.
+	completed []*mtl.Op
+	// delivering is the second buffer of completed. Only Poll uses it.
+	delivering []*mtl.Op
+	control    []*message
+	// unacked are synchronous messages that have matched a receive from any source.
+	unacked []*message
 }
 
 // checkSource returns the error of an invalid receive or probe. It also rejects fields that exceed their widths.
@@ -127,9 +131,9 @@ func (m *memoryModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []b
 }
 
 // queueResult queues the result of an operation for the next Poll.
-func (m *memoryModule) queueResult(op *mtl.Op, r mtl.Result) {
+func (q *pollQueue) queueResult(op *mtl.Op, r mtl.Result) {
 	op.Result = r
-	m.completed = append(m.completed, op)
+	q.completed = append(q.completed, op)
 }
 
 func (m *memoryModule) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
