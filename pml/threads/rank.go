@@ -53,7 +53,8 @@ func NewTeam(self framework.Incarnation, process *progress.Engine, n int, params
 func NewTeamOver(self framework.Incarnation, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
 	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
 	for endpoint := range n {
-		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), comms: map[uint64]*comm{}, transfers: map[*offer]struct{}{}}
+		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), commTable: commTable{comms: map[uint64]*comm{}}}
+		r.transfers = map[*offer]struct{}{}
 		r.ring.init()
 		r.engine = process.NewRank(r, &r.polled)
 		r.deferred = base.NewDeferredPool(r.engine, process)
@@ -197,24 +198,38 @@ type Rank struct {
 
 	// The lock guards all fields below.
 
+	commTable
+	freeRequests
+	deferred *base.DeferredPool
+	// receivesBelow counts calls of below.recvDirect. The process's lock guards it.
+	receivesBelow uint
+	largeMessages
+	// pending counts incomplete operations and claimed messages.
+	pending    int
+	isDraining bool
+	stats      pml.PeerStats
+}
+
+// commTable has the communicators of a rank.
+type commTable struct {
 	// comms is keyed by shared.id, and lastComm is that of the last message.
 	comms    map[uint64]*comm
 	lastComm *comm
 	// earlyArrivals has messages in order of arrival.
 	earlyArrivals []*message
-	// receives and sends are free lists.
+}
+
+// freeRequests has the free lists of a rank.
+type freeRequests struct {
 	receives *receive
 	sends    *send
-	deferred *base.DeferredPool
-	// receivesBelow counts calls of below.recvDirect. The process's lock guards it.
-	receivesBelow uint
+}
+
+// largeMessages has the incomplete operations of a rank with an offer.
+type largeMessages struct {
 	// offered has incomplete sends with an offer, and transfers matched receives with an incomplete payload.
 	offered   sendList
 	transfers map[*offer]struct{}
-	// pending counts incomplete operations and claimed messages.
-	pending    int
-	isDraining bool
-	stats      pml.PeerStats
 }
 
 // Engine returns the rank's engine.
