@@ -204,12 +204,7 @@ func (f *fixture) hostFails() {
 	f.hosts[0].Module.PeerChanged(framework.FailedEvent(incarnation, "signal: killed"))
 	suspend(c, dead...)
 	f.Check(f.Kill(dead[0]))
-	all := func(what string, err error) {
-		failed, ok := errors.AsType[*framework.ProcFailedError](err)
-		if !ok || !slices.Equal(failed.Ranks, dead) {
-			f.Fatalf("%s: %v, want a ProcFailedError that names ranks %v", what, err, dead)
-		}
-	}
+	all := func(what string, err error) { f.namesAll(what, err, dead) }
 	for _, p := range known {
 		_, err := p.wait(f.Context())
 		all("receive from a rank of the dead process", err)
@@ -218,23 +213,7 @@ func (f *fixture) hostFails() {
 	f.Is("receive from any", err, framework.ErrProcFailedPending)
 	all("receive from any", err)
 	probed()
-	for _, rank := range dead {
-		all("new send", c.Send(f.Context(), pml.Buffer{}, rank, 9, p2p, pml.Standard))
-		_, err := c.Recv(f.Context(), pml.Buffer{}, rank, 9, p2p)
-		all("new receive", err)
-		_, err = c.Probe(f.Context(), rank, 9, p2p)
-		all("new probe", err)
-		var ends notes
-		f.locked(own[0], func() {
-			r, err := c.StartSend(pml.Buffer{}, rank, 9, p2p, pml.Standard)
-			f.Check(err)
-			r.Notify(&ends)
-		})
-		f.ends(own[0], &ends, 1)
-		all("send started under the lock", ends.ends[0].Err)
-	}
-	_, err = c.Recv(f.Context(), pml.Buffer{}, pml.AnySource, 9, p2p)
-	all("new receive from any", err)
+	f.newOperationsFail(c, own[0], dead)
 	f.send(comms[other], own[0], 2, data(1, 10))
 	f.got(remains[0], buf, data(1, 10), other, 2)
 	f.send(comms[neighbor], own[0], 2, data(2, 10))
@@ -244,25 +223,7 @@ func (f *fixture) hostFails() {
 	f.want(c, pml.AnySource, 4, data(3, 10), other, 4)
 	c.Suspend(p2p, nil)
 	for _, n := range []int{10, 100000} {
-		p, buf := f.irecv(c, pml.AnySource, 7, make([]byte, n)), make([]byte, n)
-		if _, done, err := p.r.Test(p.gen); done || err != nil {
-			f.Errorf("test of a receive from any after the failure was settled: %t %v", done, err)
-		}
-		f.Check(p.r.Cancel(p.gen))
-		if st, err := p.wait(f.Context()); err != nil || !st.Canceled {
-			f.Errorf("a canceled receive: %+v %v", st, err)
-		}
-		p = f.irecv(c, pml.AnySource, 7, buf)
-		suspend(c, dead...)
-		f.isSuspended(p)
-		s := f.isend(comms[other], own[0], 7, data(5, n), pml.Standard)
-		f.Until("the match", func() bool {
-			_, done, err := p.r.Peek(p.gen)
-			return done && err == nil
-		})
-		f.got(p, buf, data(5, n), other, 7)
-		f.wait(s)
-		c.Suspend(p2p, nil)
+		f.receivesAfterSuspension(comms, own[0], other, dead, n)
 	}
 	if len(own) > 1 {
 		f.send(c, neighbor, 6, data(4, 50))
@@ -273,4 +234,59 @@ func (f *fixture) hostFails() {
 			c.Close()
 		}
 	}
+}
+
+// namesAll checks that err names all ranks of a failed process.
+func (f *fixture) namesAll(what string, err error, dead []int) {
+	failed, ok := errors.AsType[*framework.ProcFailedError](err)
+	if !ok || !slices.Equal(failed.Ranks, dead) {
+		f.Fatalf("%s: %v, want a ProcFailedError that names ranks %v", what, err, dead)
+	}
+}
+
+// newOperationsFail checks new operations of rank own with the ranks of a failed process, and with any source. c is the communicator of own.
+func (f *fixture) newOperationsFail(c pml.Comm, own int, dead []int) {
+	all := func(what string, err error) { f.namesAll(what, err, dead) }
+	for _, rank := range dead {
+		all("new send", c.Send(f.Context(), pml.Buffer{}, rank, 9, p2p, pml.Standard))
+		_, err := c.Recv(f.Context(), pml.Buffer{}, rank, 9, p2p)
+		all("new receive", err)
+		_, err = c.Probe(f.Context(), rank, 9, p2p)
+		all("new probe", err)
+		var ends notes
+		f.locked(own, func() {
+			r, err := c.StartSend(pml.Buffer{}, rank, 9, p2p, pml.Standard)
+			f.Check(err)
+			r.Notify(&ends)
+		})
+		f.ends(own, &ends, 1)
+		all("send started under the lock", ends.ends[0].Err)
+	}
+	_, err := c.Recv(f.Context(), pml.Buffer{}, pml.AnySource, 9, p2p)
+	all("new receive from any", err)
+}
+
+// receivesAfterSuspension cancels a receive of rank own from any source that is not suspended, and checks that a suspended one still receives
+// n bytes from other, which is alive.
+func (f *fixture) receivesAfterSuspension(comms []pml.Comm, own, other int, dead []int, n int) {
+	c := comms[own]
+	p, buf := f.irecv(c, pml.AnySource, 7, make([]byte, n)), make([]byte, n)
+	if _, done, err := p.r.Test(p.gen); done || err != nil {
+		f.Errorf("test of a receive from any after the failure was settled: %t %v", done, err)
+	}
+	f.Check(p.r.Cancel(p.gen))
+	if st, err := p.wait(f.Context()); err != nil || !st.Canceled {
+		f.Errorf("a canceled receive: %+v %v", st, err)
+	}
+	p = f.irecv(c, pml.AnySource, 7, buf)
+	suspend(c, dead...)
+	f.isSuspended(p)
+	s := f.isend(comms[other], own, 7, data(5, n), pml.Standard)
+	f.Until("the match", func() bool {
+		_, done, err := p.r.Peek(p.gen)
+		return done && err == nil
+	})
+	f.got(p, buf, data(5, n), other, 7)
+	f.wait(s)
+	c.Suspend(p2p, nil)
 }
