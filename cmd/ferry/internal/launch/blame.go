@@ -18,18 +18,18 @@ const maxListed = 16
 
 // blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
-	f.At, f.Ended = time.Now(), s.isAsked
+	f.At, f.Ended = time.Now(), s.shutdown.isAsked
 	if at, ok := s.srv.WithdrawnAt(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
 		f.At = at
 	}
 	s.result.Failures = append(s.result.Failures, f)
 	slices.SortStableFunc(s.result.Failures, func(a, b Failure) int { return a.At.Compare(b.At) })
 	switch {
-	case s.stage != running:
+	case s.shutdown.stage != running:
 	case s.job.Continue:
 		s.note(f.String())
 	default:
-		s.enter(failing)
+		s.shutdown.enter(failing)
 	}
 }
 
@@ -54,7 +54,7 @@ func (s *supervisor) account() {
 	switch {
 	case len(all) == 0:
 	case len(own) == 0:
-		if s.interruptedBy != 0 {
+		if s.shutdown.interruptedBy != 0 {
 			s.note(all[0].String())
 		}
 	case s.job.Continue:
@@ -75,7 +75,7 @@ func (s *supervisor) account() {
 // isJustPrinted reports whether the last line of a failed rank is the last output of the job on standard error. Stacks
 // may follow the first line of a panic.
 func (s *supervisor) isJustPrinted(f Failure) bool {
-	return s.job.OutputDir == "" && s.stderr.lastWriter.Load() == &s.ranks[f.Rank].tail && len(f.Last) > 0 && !isPanic(f.Last[0])
+	return s.job.OutputDir == "" && s.output.stderr.lastWriter.Load() == &s.ranks[f.Rank].tail && len(f.Last) > 0 && !isPanic(f.Last[0])
 }
 
 // listFailures reports the failures of a job that they ended, the cause first.

@@ -30,7 +30,7 @@ func (s *supervisor) carryOut(o server.Order) {
 // startMore starts all ranks of an order. If it can't, it returns the number of ranks that can be
 // started, and the reason.
 func (s *supervisor) startMore(o server.Order) (fit int, err error) {
-	if s.isEnding() {
+	if s.shutdown.hasBegun() {
 		return 0, errEnding
 	}
 	if fit, err = s.room(o.N); err != nil {
@@ -154,7 +154,7 @@ func (s *supervisor) kick(first, end int) {
 func (s *supervisor) excuse(r *rank) {
 	go func() {
 		r.drain()
-		s.finished.Add(r)
+		s.leaving.written.Add(r)
 	}()
 }
 
@@ -163,6 +163,8 @@ func (s *supervisor) excuse(r *rank) {
 type leavingRanks struct {
 	all   []leavingRank
 	timer *time.Timer // Set to the first deadline.
+	// Ranks that have left, with written output.
+	written *server.Queue[*rank]
 }
 
 type leavingRank struct {

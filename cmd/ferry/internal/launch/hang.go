@@ -86,7 +86,7 @@ func (s *supervisor) explain() {
 			s.show(n, part(h.reports[n]))
 		}
 	}
-	if s.isTimedOut {
+	if s.shutdown.isTimedOut {
 		s.terminate()
 	}
 }
@@ -103,7 +103,7 @@ func (s *supervisor) show(rank int, report string) {
 		report += "\n"
 	}
 	report = text.Printable(report, "\n\t")
-	s.notes.add(func() { s.stderr.write([]byte(report)) })
+	s.output.notes.add(func() { s.output.stderr.write([]byte(report)) })
 }
 
 // lines describes the blocked calls of a rank.

@@ -26,6 +26,23 @@ const reapDelay = 100 * time.Millisecond
 // sweepStep is the interval between the searches of a sweep.
 const sweepStep = time.Millisecond
 
+// orphanReaper reaps the orphans of a job. Its zero value reaps none.
+type orphanReaper struct {
+	// SIGCHLD; nil without Job.Sweep.
+	childEnded <-chan os.Signal
+	// Next time to reap orphans, or nil.
+	reapAt <-chan time.Time
+	// Children that are not the job's.
+	excluded []int
+}
+
+// schedule schedules the next reaping.
+func (o *orphanReaper) schedule() {
+	if o.reapAt == nil {
+		o.reapAt = time.After(reapDelay)
+	}
+}
+
 // adopt makes this process the parent of the job's orphans. It returns the present children, which are
 // not the job's. A shell may have started them before it executed this program.
 func adopt() (others []int, err error) {

@@ -181,26 +181,16 @@ func (s *stream) flush() {
 	s.line = s.line[:0]
 }
 
-// openSinks opens the sinks of Stdout and Stderr. There is one sink if both are the same file, so that lines
-// of both do not mix.
-func (s *supervisor) openSinks() {
-	s.stdout = &sink{w: s.job.Stdout, onError: s.reportOutputError}
-	s.stderr = s.stdout
-	if !isSameWriter(s.job.Stdout, s.job.Stderr) {
-		s.stderr = &sink{w: s.job.Stderr, onError: s.reportOutputError}
-	}
-}
-
 // connectOutput sets the standard output and standard error of a rank that is not started
 // yet. After an error the caller calls r.abort.
 func (s *supervisor) connectOutput(r *rank) (err error) {
-	stdout, stderr := s.stdout, s.stderr
+	stdout, stderr := s.output.stdout, s.output.stderr
 	if s.job.OutputDir != "" {
 		file, err := s.createOutputFile(r.n)
 		if err != nil {
 			return err
 		}
-		r.ownSink = &sink{w: file, file: file, onError: s.reportOutputError}
+		r.ownSink = &sink{w: file, file: file, onError: s.output.report}
 		stdout, stderr = r.ownSink, r.ownSink
 	}
 	if stdout == stderr && s.sharesStream(r, stdout) {

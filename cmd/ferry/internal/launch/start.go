@@ -23,20 +23,20 @@ func (s *supervisor) startAll(ctx context.Context) error {
 	if used := distinct(s.job.bindings); s.job.Cores == 0 && used < len(s.job.bindings) {
 		s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, used))
 	}
-	s.openSinks()
+	s.output.open(s.job)
 	for i, part := range s.job.parts {
 		for range part.N {
 			select {
 			case sig := <-s.job.Signals:
 				if number, ok := sig.(syscall.Signal); ok && endsJob(number) {
 					s.signal(number)
-					s.killedBy = number // The job is incomplete.
+					s.shutdown.killedBy = number // The job is incomplete.
 				} else {
 					early = append(early, sig)
 				}
 			default:
 			}
-			if s.interruptedBy != 0 || ctx.Err() != nil {
+			if s.shutdown.interruptedBy != 0 || ctx.Err() != nil {
 				return nil
 			}
 			n := len(s.ranks)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,20 +18,8 @@ import (
 	"github.com/ferrympi/ferry/internal/fork"
 )
 
-// stage is the state of a job. The stages failing and terminating last Grace each.
-type stage int
-
-const (
-	running     stage = iota
-	failing           // A rank failed; the others were notified, and may finish.
-	terminating       // The ranks got SIGTERM, or another signal that ends programs.
-	killed            // The ranks got SIGKILL.
-	draining          // All ranks have ended; their output is on its way.
-	ended             // All output and notes are written, or abandoned.
-)
-
-// supervisor is the state of one running job. Its methods run on the goroutine of Run, except
-// for reportOutputError. It never writes output, so that it cannot block on a reader.
+// supervisor is the state of one running job. Its methods run on the goroutine of Run. It never
+// writes output, so that it cannot block on a reader.
 type supervisor struct {
 	job  *Job
 	srv  *server.Server
@@ -51,45 +38,17 @@ type supervisor struct {
 	// Part of each rank that is not of the first part.
 	partOf  map[int]int
 	leaving leavingRanks
-	// Ranks that left by a change, with written output.
-	finished *server.Queue[*rank]
 
-	stdout, stderr *sink
-	startErr       error
-	outputErrors   *server.Queue[error] // One of each sink at most.
-	// The first of them that is not EPIPE.
-	outputError error
-	moreErrors  int // Others that are not EPIPE.
-	// The reader of the output has closed it (EPIPE).
-	isUnread bool
-	// Closed when all output is written.
-	drained chan struct{}
-	notes   *notifier
-	// Closed when all notes are written; nil while more may come.
-	delivered <-chan struct{}
+	output   jobOutput
+	orphans  orphanReaper
+	shutdown shutdown
+	limit    limit // Of the job.
 
-	// SIGCHLD; nil without Job.Sweep.
-	childEnded <-chan os.Signal
-	reapAt     <-chan time.Time // Next time to reap orphans.
-	// Children that are not the job's.
-	others []int
-
-	startedAt  time.Time
-	stage      stage
-	stageEnd   *time.Timer
-	limit      limit // Of the job.
-	isTimedOut bool
-	// The ranks got a signal that ends programs.
-	isAsked bool
-	// By the user, the time limit or the context. Output has Grace to be read.
-	isCut bool
+	startedAt time.Time
+	startErr  error
 	// The rank that was named as the first to fail; -1: none.
-	blamed     int
-	interrupts int // SIGINTs and SIGTERMs so far.
-	// The last signal that ends programs; 0: none.
-	interruptedBy syscall.Signal
-	killedBy      syscall.Signal // The second interrupt.
-	result        Result
+	blamed int
+	result Result
 }
 
 // events come from the server of the job.
@@ -119,16 +78,16 @@ type end struct {
 // signal, the time limit or ctx ends the job. Then the reader has Grace; the second signal ends the wait.
 func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), events: from, done: make(chan struct{}),
-		overdue: make(chan *rank), outputErrors: server.NewQueue[error](), notes: newNotifier(), drained: make(chan struct{}),
-		partOf: map[int]int{}, finished: server.NewQueue[*rank](), stageEnd: time.NewTimer(Grace), startedAt: time.Now(), blamed: -1,
+		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), done: make(chan struct{}),
+		events: from, overdue: make(chan *rank), partOf: map[int]int{}, leaving: leavingRanks{written: server.NewQueue[*rank]()},
+		output: newJobOutput(), shutdown: shutdown{stageEnd: time.NewTimer(Grace)}, startedAt: time.Now(), blamed: -1,
 	}
 	defer close(s.done)
 	s.leaving.timer = time.NewTimer(Grace)
 	s.leaving.timer.Stop()
 	defer s.leaving.timer.Stop()
-	s.stageEnd.Stop()
-	defer s.stageEnd.Stop()
+	s.shutdown.stageEnd.Stop()
+	defer s.shutdown.stageEnd.Stop()
 	defer s.fork.Close()
 
 	if j.Sweep {
@@ -139,7 +98,7 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 	}
 	s.startErr = s.startAll(ctx)
 	if s.startErr != nil {
-		s.cut()
+		s.shutdown.cut()
 		s.kill()
 	} else if j.Timeout > 0 {
 		s.limit.begin(j.Timeout)
@@ -154,9 +113,9 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 
 // loop handles events until the job has ended.
 func (s *supervisor) loop(ctx context.Context) {
-	done, drained := ctx.Done(), s.drained
-	for isAnnounced := false; s.stage != ended; {
-		if s.isEnding() && !isAnnounced {
+	done, drained := ctx.Done(), s.output.drained
+	for isAnnounced := false; s.shutdown.stage != ended; {
+		if s.shutdown.hasBegun() && !isAnnounced {
 			close(s.ending)
 			isAnnounced = true
 		}
@@ -165,16 +124,14 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.recordEnd(e)
 		case sig := <-s.job.Signals:
 			s.signal(sig)
-		case <-s.childEnded:
-			if s.reapAt == nil {
-				s.reapAt = time.After(reapDelay)
-			}
-		case <-s.reapAt:
-			s.reapAt = nil
+		case <-s.orphans.childEnded:
+			s.orphans.schedule()
+		case <-s.orphans.reapAt:
+			s.orphans.reapAt = nil
 			reap(s.notOrphans())
 		case <-s.limit.up():
 			s.timeOut()
-		case <-s.stageEnd.C:
+		case <-s.shutdown.stageEnd.C:
 			s.advance()
 		case line := <-s.serverLog:
 			s.note(line)
@@ -188,8 +145,8 @@ func (s *supervisor) loop(ctx context.Context) {
 			}
 		case <-s.leaving.timer.C:
 			s.endLeaving()
-		case <-s.finished.Ready():
-			for _, r := range s.finished.Take() {
+		case <-s.leaving.written.Ready():
+			for _, r := range s.leaving.written.Take() {
 				delete(s.ranks, r.n) // An order may name its part later.
 			}
 		case r := <-s.waits:
@@ -198,24 +155,19 @@ func (s *supervisor) loop(ctx context.Context) {
 			s.explain()
 		case r := <-s.overdue:
 			s.endOverdue(r)
-		case <-s.outputErrors.Ready():
+		case <-s.output.errors.Ready():
 			s.failOutputs()
 		case <-done:
 			done = nil
-			s.cut()
+			s.shutdown.cut()
 			s.terminate()
 		case <-drained:
 			drained = nil
 			s.finishNotes()
-		case <-s.delivered:
-			s.stage = ended
+		case <-s.output.delivered:
+			s.shutdown.stage = ended
 		}
 	}
-}
-
-// isEnding reports whether the job is ending, so that no change of it begins.
-func (s *supervisor) isEnding() bool {
-	return s.stage != running || s.interruptedBy != 0 || s.isCut
 }
 
 // conclude sets the status of the job.
@@ -233,26 +185,26 @@ func (s *supervisor) conclude(ctx context.Context) error {
 		return s.startErr
 	case ctx.Err() != nil:
 		return fmt.Errorf("job canceled: %w", context.Cause(ctx))
-	case s.isTimedOut:
+	case s.shutdown.isTimedOut:
 		s.result.Status = StatusTimeout
-	case s.killedBy != 0:
-		s.result.Status = 128 + int(s.killedBy)
-	case s.isUnread:
+	case s.shutdown.killedBy != 0:
+		s.result.Status = 128 + int(s.shutdown.killedBy)
+	case s.output.isUnread:
 		s.result.Status = 128 + int(syscall.SIGPIPE)
 	case own >= 0:
 		s.result.Status = all[own].Status
-	case s.outputError != nil:
+	case s.output.firstError != nil:
 		s.result.Status = StatusOutput
 	case len(all) > 0:
 		s.result.Status = all[0].Status
 	case s.result.OutputLost:
-		s.result.Status = 128 + int(s.interruptedBy)
+		s.result.Status = 128 + int(s.shutdown.interruptedBy)
 	}
 	return nil
 }
 
 // note queues a line for the user.
-func (s *supervisor) note(line string) { s.notes.add(func() { s.job.Note(line) }) }
+func (s *supervisor) note(line string) { s.output.notes.add(func() { s.job.Note(line) }) }
 
 // adopt prepares for orphans of the ranks. If it fails, orphans outlive the job.
 func (s *supervisor) adopt(childEnded <-chan os.Signal) {
@@ -260,12 +212,12 @@ func (s *supervisor) adopt(childEnded <-chan os.Signal) {
 	if err != nil {
 		s.note(err.Error())
 	}
-	s.others, s.childEnded = others, childEnded
+	s.orphans.excluded, s.orphans.childEnded = others, childEnded
 }
 
 // notOrphans returns the children that are not orphans of ranks.
 func (s *supervisor) notOrphans() []int {
-	pids := slices.Clone(s.others)
+	pids := slices.Clone(s.orphans.excluded)
 	for _, r := range s.ranks {
 		if !r.hasEnded {
 			pids = append(pids, r.cmd.Process.Pid)
@@ -276,10 +228,10 @@ func (s *supervisor) notOrphans() []int {
 
 // sweep ends the processes that the ranks left behind. All ranks have ended.
 func (s *supervisor) sweep() {
-	if s.childEnded == nil {
+	if s.orphans.childEnded == nil {
 		return
 	}
-	if left := sweep(s.others, Grace); len(left) > 0 {
+	if left := sweep(s.orphans.excluded, Grace); len(left) > 0 {
 		s.note(fmt.Sprintf("can't kill processes %v, which ranks started", left))
 	}
 }
@@ -288,55 +240,37 @@ func (s *supervisor) sweep() {
 func (s *supervisor) drain() {
 	s.result.Trace.Over = cpu.Monotonic()
 	s.sweep()
-	s.stage = draining
-	s.stageEnd.Stop()
-	if s.isCut {
-		s.stageEnd.Reset(Grace)
-	}
-	ranks := slices.Collect(maps.Values(s.ranks))
-	go func() {
-		defer close(s.drained)
-		var all sync.WaitGroup
-		for _, r := range ranks {
-			all.Go(r.drain)
-		}
-		all.Wait()
-		for _, k := range []*sink{s.stdout, s.stderr} {
-			if k != nil {
-				k.finish()
-			}
-		}
-	}()
+	s.shutdown.drain()
+	s.output.drain(slices.Collect(maps.Values(s.ranks)))
 }
 
 // finishNotes adds the last notes, once. The output is written, or abandoned.
 func (s *supervisor) finishNotes() {
-	if s.delivered != nil {
+	if s.output.delivered != nil {
 		return
 	}
 	s.failOutputs()
-	if s.moreErrors > 0 {
-		s.note(fmt.Sprintf("%s could not be written either", plural(s.moreErrors, "output", "outputs")))
+	if s.output.moreErrors > 0 {
+		s.note(fmt.Sprintf("%s could not be written either", plural(s.output.moreErrors, "output", "outputs")))
 	}
-	if !s.isUnread {
+	if !s.output.isUnread {
 		s.account()
 	}
 	for len(s.serverLog) > 0 {
 		s.note(<-s.serverLog)
 	}
-	s.notes.close()
-	s.delivered = s.notes.done
+	s.output.closeNotes()
 }
 
 // abandonOutput ends the wait for the reader of the output, if any of it is left.
 func (s *supervisor) abandonOutput() {
-	if s.delivered != nil { // Only notes are left.
+	if s.output.delivered != nil { // Only notes are left.
 		s.result.OutputLost = true
-		s.stage = ended
+		s.shutdown.stage = ended
 		return
 	}
 	select {
-	case <-s.drained:
+	case <-s.output.drained:
 	default:
 		s.result.OutputLost = true
 		s.note("output is incomplete: it was not read in time")
@@ -345,23 +279,12 @@ func (s *supervisor) abandonOutput() {
 		}
 	}
 	s.finishNotes()
-	s.stageEnd.Reset(drainGrace)
+	s.shutdown.stageEnd.Reset(drainGrace)
 }
-
-// cut marks a job that ends by the user's will, or because its time is up.
-func (s *supervisor) cut() {
-	if !s.isCut && s.stage == draining {
-		s.stageEnd.Reset(Grace)
-	}
-	s.isCut = true
-}
-
-// reportOutputError passes a sink's failure to the supervisor. Any goroutine may call it.
-func (s *supervisor) reportOutputError(err error) { s.outputErrors.Add(err) }
 
 // failOutputs handles the failures of sinks since the last time.
 func (s *supervisor) failOutputs() {
-	for _, err := range s.outputErrors.Take() {
+	for _, err := range s.output.errors.Take() {
 		s.failOutput(err)
 	}
 }
@@ -370,13 +293,13 @@ func (s *supervisor) failOutputs() {
 func (s *supervisor) failOutput(err error) {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		s.isUnread = true
-	case s.outputError != nil:
-		s.moreErrors++
+		s.output.isUnread = true
+	case s.output.firstError != nil:
+		s.output.moreErrors++
 	default:
-		s.outputError = err
+		s.output.firstError = err
 		consequence := "terminating the job"
-		if s.stage >= draining {
+		if s.shutdown.stage >= draining {
 			consequence = "output is incomplete"
 		}
 		s.note(fmt.Sprintf("%v: %s", err, consequence))
@@ -400,7 +323,7 @@ func (s *supervisor) recordEnd(e end) {
 	switch {
 	case isExcused:
 		s.excuse(e.rank)
-		if failed && !wasSignaled && !s.isAsked {
+		if failed && !wasSignaled && !s.shutdown.isAsked {
 			s.note(f.String() + ", which does not end the job: it had left, or its change was not complete")
 		}
 	case failed:
@@ -414,7 +337,7 @@ func (s *supervisor) recordEnd(e end) {
 // lose records that a rank counts as failed without having ended. The server has notified the others
 // of its failure.
 func (s *supervisor) lose(r *rank, l server.Lost) {
-	if r == nil || r.hasEnded || s.stage != running || s.srv.IsExcused(r.n) {
+	if r == nil || r.hasEnded || s.shutdown.stage != running || s.srv.IsExcused(r.n) {
 		return
 	}
 	how := "has lost its connection to the launcher"
@@ -436,18 +359,18 @@ func (s *supervisor) lose(r *rank, l server.Lost) {
 // silent rank instead, because that would keep the job from ending.
 func (s *supervisor) endOverdue(r *rank) {
 	switch {
-	case r.hasEnded || s.stage != running:
+	case r.hasEnded || s.shutdown.stage != running:
 	case s.job.Continue:
 		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: killing it", r.n, r.cmd.Process.Pid))
 		r.signal(syscall.SIGKILL)
 	case r.isSilent:
 		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: terminating the job", r.n, r.cmd.Process.Pid))
 		s.blamed = r.n
-		s.enter(failing)
+		s.shutdown.enter(failing)
 	default:
 		s.note(fmt.Sprintf("rank %d (pid %d) is still running without a launcher connection: terminating the job", r.n, r.cmd.Process.Pid))
 		s.blamed = r.n
-		s.enter(failing)
+		s.shutdown.enter(failing)
 	}
 }
 
@@ -467,15 +390,13 @@ func (s *supervisor) signal(sig os.Signal) {
 	case syscall.SIGCONT:
 		s.signalAll(syscall.SIGCONT)
 		s.limit.resume()
-		if s.stageEnd.Stop() { // It ran on while the job was stopped.
-			s.stageEnd.Reset(Grace)
-		}
+		s.shutdown.resume()
 		s.leaving.restart()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
-		if s.interrupts++; s.interrupts > 1 {
-			s.killedBy = number
-			s.cut()
+		if s.shutdown.interrupts++; s.shutdown.interrupts > 1 {
+			s.shutdown.killedBy = number
+			s.shutdown.cut()
 			s.kill()
 			return
 		}
@@ -484,8 +405,8 @@ func (s *supervisor) signal(sig os.Signal) {
 		s.signalAll(number)
 		return
 	}
-	s.interruptedBy = number
-	s.cut()
+	s.shutdown.interruptedBy = number
+	s.shutdown.cut()
 	s.endWith(number)
 }
 
@@ -498,18 +419,18 @@ func endsJob(sig syscall.Signal) bool {
 // timeOut begins the end of the job at its time limit. The ranks first report their blocked
 // calls.
 func (s *supervisor) timeOut() {
-	if s.stage == terminating || s.stage == killed {
+	if s.shutdown.stage == terminating || s.shutdown.stage == killed {
 		return
 	}
-	s.isTimedOut = true
-	s.cut()
+	s.shutdown.isTimedOut = true
+	s.shutdown.cut()
 	s.note(fmt.Sprintf("time is up after %v: terminating the job", s.job.Timeout))
 	s.askAll()
 }
 
 // advance enters the next stage at the end of one.
 func (s *supervisor) advance() {
-	switch s.stage {
+	switch s.shutdown.stage {
 	case failing:
 		s.nameFirst()
 		s.terminate()
@@ -520,32 +441,27 @@ func (s *supervisor) advance() {
 	}
 }
 
-func (s *supervisor) enter(st stage) {
-	s.stage = st
-	s.stageEnd.Reset(Grace)
-}
-
 // terminate sends SIGTERM, unless the job has passed that stage.
 func (s *supervisor) terminate() {
-	if s.stage < terminating {
-		s.enter(terminating)
+	if s.shutdown.stage < terminating {
+		s.shutdown.enter(terminating)
 		s.endWith(syscall.SIGTERM)
 	}
 }
 
 // kill sends SIGKILL. If only output is left, it shortens the time for that.
 func (s *supervisor) kill() {
-	if s.stage >= draining {
-		s.stageEnd.Reset(drainGrace)
+	if s.shutdown.stage >= draining {
+		s.shutdown.stageEnd.Reset(drainGrace)
 		return
 	}
-	s.stage = killed
+	s.shutdown.stage = killed
 	s.endWith(syscall.SIGKILL)
 }
 
 // endWith sends the ranks a signal that ends programs.
 func (s *supervisor) endWith(sig syscall.Signal) {
-	s.isAsked = true
+	s.shutdown.isAsked = true
 	s.signalAll(sig)
 }
 
