@@ -38,7 +38,10 @@ type inboundConn struct {
 }
 
 // listener is a listening socket.
-type listener interface{ Accept() (net.Conn, error) }
+type listener interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
 
 // accept accepts connections until the client closes. On other errors, such as a lack of
 // descriptors, it tries again, and logs the first error in a row.

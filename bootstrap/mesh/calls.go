@@ -52,6 +52,9 @@ type callTable struct {
 	byID map[uint64]*call
 	// Error of all further calls.
 	closeErr error
+
+	// Guarded by endpoint.mu.
+	lastID uint64
 }
 
 func (a *callTable) insert(one *call) error {
@@ -146,7 +149,7 @@ func (c *client) roundTripVia(ctx context.Context, op, name string, via, rank ui
 	if err != nil {
 		return wire.Message{}, join.OpError(op, name, err)
 	}
-	limit := bootstrap.Timeout(ctx, c.timeout)
+	limit := bootstrap.Timeout(ctx, c.timeouts.call)
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	var a answer
@@ -198,8 +201,8 @@ func (c *client) startCall(via, rank uint32, k wire.Kind, body any) (*call, erro
 		c.mu.Unlock()
 		return nil, c.pendingCalls.closeErr
 	}
-	c.lastCallID++
-	mine := &call{id: c.lastCallID, target: via, coordinator: rank, kind: k, frame: setFrameID(frame, c.lastCallID), result: make(chan answer, 1)}
+	c.pendingCalls.lastID++
+	mine := &call{id: c.pendingCalls.lastID, target: via, coordinator: rank, kind: k, frame: setFrameID(frame, c.pendingCalls.lastID), result: make(chan answer, 1)}
 	if err := c.pendingCalls.insert(mine); err != nil {
 		c.mu.Unlock()
 		return nil, err
@@ -282,12 +285,12 @@ func (c *client) withdrawCall(mine *call, expired bool) (a answer, unreached err
 	select {
 	case a = <-mine.result:
 		return a, unreached
-	case <-time.After(c.answerGrace):
+	case <-time.After(c.timeouts.answerGrace):
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failCall(mine, missingFailure(mine.target, expired))
-	return <-mine.result, c.peerError(mine.target, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.answerGrace))
+	return <-mine.result, c.peerError(mine.target, "wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, c.timeouts.answerGrace))
 }
 
 // missingFailure is the answer to a withdrawn call that rank has not answered. expired means that

@@ -28,64 +28,57 @@ type client struct {
 	// nil if constructs run between the members.
 	exchange Exchange
 	growth   growth
-	timeout  time.Duration
+	timeouts clientTimeouts
+	log      *slog.Logger
 
-	hostTimeout    time.Duration
-	processTimeout time.Duration
-
-	// Tests shorten these three.
-	answerGrace   time.Duration
-	lookupTimeout time.Duration
-	exitGrace     time.Duration
-	log           *slog.Logger
-	// Link of the requests of this process to itself.
-	selfLink *link
-
-	ctx       context.Context
-	cancelCtx context.CancelFunc
-	done      <-chan struct{}
-	wg        sync.WaitGroup
+	lifetime
+	connectionTable
+	absentees absentees
+	upkeep    coordinatorUpkeep
+	hostWatch hostWatch
 
 	pendingCalls callTable
 	relays       relayTable
-	events       events.Queue
+	// Guarded by endpoint.mu.
+	joins joinTable
+	// Guarded by endpoint.mu.
+	exchangeRounds map[*exchangeRound]struct{}
 
+	events   events.Queue
+	eventLog eventLog
 	refusals refusalLog
 	// Notes and disconnects that were lost here.
 	droppedFrames atomic.Uint64
 
 	interfaces func() []netaddr.Interface
+}
 
+// lifetime ends at the first Close or Crash. done is closed then, and wg has the goroutines.
+type lifetime struct {
+	ctx       context.Context
+	cancelCtx context.CancelFunc
+	done      <-chan struct{}
+	wg        sync.WaitGroup
 	// Guarded by endpoint.mu.
-	isClosed       bool
-	lastCallID     uint64
-	peers          map[uint32]*peer
-	links          map[*link]struct{}
-	joins          joinTable
-	exchangeRounds map[*exchangeRound]struct{}
-	recentEvents   []recentEvent
-	// Nonce of the present incarnation, 0 if there is none.
-	incarnation        uint64
-	isConnectScheduled bool
-	isUpkeepScheduled  bool
-	// Incarnations that have left, and whose events are not sent yet.
-	unsentLeft []wire.EventBody
-	// Nonce of the last incarnation of each process that has left.
-	leftNonces map[uint32]uint64
+	isClosed bool
+}
 
-	// Rank at which the next round of connectAbsent begins.
-	nextAbsentRank uint32
+// connectionTable has the other processes and the connections to them. endpoint.mu guards it.
+type connectionTable struct {
+	peers map[uint32]*peer
+	links map[*link]struct{}
+	// Link of the requests of this process to itself. It never changes.
+	selfLink *link
+}
 
-	// Wakes watchHosts. It has room for one value.
-	wakeWatch  chan struct{}
-	lastTickAt time.Time
-	// suspectHost looks up processes.
-	isLookingUp bool
-
-	// len(failures) when connectUnseenHosts was last scheduled.
-	checkedFailures int
-	// This client has made or received a revocation.
-	hasRevocation bool
+// clientTimeouts are constant, except in tests, which shorten answerGrace, lookup and exitGrace.
+type clientTimeouts struct {
+	call        time.Duration
+	host        time.Duration
+	process     time.Duration
+	answerGrace time.Duration
+	lookup      time.Duration
+	exitGrace   time.Duration
 }
 
 // Open returns the client of the process that l describes. It publishes the entry of the process in
@@ -147,10 +140,13 @@ func checkJob(id bootstrap.Identity) error {
 
 func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 	c := &client{
-		endpoint: p, launcher: l, timeout: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), answerGrace: defaultAnswerGrace, lookupTimeout: defaultLookupTimeout, exitGrace: defaultExitGrace, log: env.Logger,
-		hostTimeout: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), processTimeout: env.ProcessTimeout,
-		leftNonces: map[uint32]uint64{}, peers: map[uint32]*peer{}, links: map[*link]struct{}{}, exchangeRounds: map[*exchangeRound]struct{}{},
-		wakeWatch: make(chan struct{}, 1),
+		endpoint: p, launcher: l, log: env.Logger,
+		timeouts: clientTimeouts{
+			call: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), host: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), process: env.ProcessTimeout,
+			answerGrace: defaultAnswerGrace, lookup: defaultLookupTimeout, exitGrace: defaultExitGrace,
+		},
+		connectionTable: connectionTable{peers: map[uint32]*peer{}, links: map[*link]struct{}{}}, exchangeRounds: map[*exchangeRound]struct{}{},
+		hostWatch: hostWatch{wake: make(chan struct{}, 1)}, eventLog: eventLog{leftNonces: map[uint32]uint64{}},
 	}
 	c.exchange, _ = framework.As[Exchange](l)
 	c.selfLink = &link{client: c, rank: p.id.Proc.Rank, pendingRequests: withdrawals{}}
@@ -193,21 +189,15 @@ func (c *client) startServing() {
 		c.events.Add(c.publicEvent(ev))
 	}
 	c.setAccepting(true)
-	if c.unixListener != nil {
-		c.wg.Go(func() { c.accept(c.unixListener) })
-	}
-	if c.nodeListener != nil {
-		c.wg.Go(func() { c.accept(c.nodeListener) })
-	}
-	if c.tcpListener != nil {
-		c.wg.Go(func() { c.accept(c.tcpListener) })
+	for _, l := range c.listeners.all() {
+		c.wg.Go(func() { c.accept(l) })
 	}
 	if c.growth.isAdded() {
 		c.keepConnected(0)
 	}
 	c.wg.Go(c.watchHosts)
-	if c.processTimeout > 0 {
-		c.wg.Go(func() { queries.Run(c.processTimeout, c.done, c.sendAliveQueries) })
+	if c.timeouts.process > 0 {
+		c.wg.Go(func() { queries.Run(c.timeouts.process, c.done, c.sendAliveQueries) })
 	}
 }
 
@@ -267,7 +257,7 @@ func (c *client) shutdown(f func(*link)) (links []*link, ok bool) {
 	c.isClosed = true
 	c.pendingCalls.failAll(closedError("Close during the call"))
 	c.withdrawRequests(c.selfLink)
-	c.values.DropWaiters()
+	c.ownValues.store.DropWaiters()
 	for l := range c.links {
 		links = append(links, l)
 		f(l)

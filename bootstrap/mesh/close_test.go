@@ -76,7 +76,7 @@ func TestLink_TCP_HasUserTimeout(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = raw.Control(func(fd uintptr) {
-				if ms, err := sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT); err != nil || ms != int(2*c.hostTimeout.Milliseconds()) {
+				if ms, err := sys.GetsockoptInt(int(fd), sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT); err != nil || ms != int(2*c.timeouts.host.Milliseconds()) {
 					t.Errorf("the limit is %d ms (%v)", ms, err)
 				}
 			})
@@ -121,7 +121,7 @@ func TestLauncherReportsDeath_WithoutIncarnation_ConnectedPeerAddsIt(t *testing.
 func TestGet_OwnerConnects_DoesNotWaitForReplica(t *testing.T) {
 	j := newTestJob(t, unix, 3)
 	asker := j.open(2)
-	asker.answerGrace = time.Minute // For the answer of the holder of the replica.
+	asker.timeouts.answerGrace = time.Minute // For the answer of the holder of the replica.
 	impostor(t, unix, asker, 0)
 	asker.recordJoined("all", wire.MakeRuns(j.world()))
 	got := make(chan error, 1)

@@ -129,7 +129,7 @@ func (c *client) connectTimeoutFor(rank uint32) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.peerOf(rank); p.isSilent || p.state.isSuspect() {
-		return min(connectTimeout, keepAlivePeriod(c.hostTimeout))
+		return min(connectTimeout, keepAlivePeriod(c.timeouts.host))
 	}
 	return connectTimeout
 }
@@ -151,7 +151,7 @@ func (c *client) establishLink(rank uint32, nc net.Conn, accepted bool) error {
 	l := &link{client: c, rank: rank, conn: nc, pendingRequests: map[uint64]join.Withdraw{}}
 	r := wire.NewReader(nc, wire.MaxFrame)
 	if t, ok := nc.(*net.TCPConn); ok {
-		setKeepAlive(t, c.hostTimeout)
+		setKeepAlive(t, c.timeouts.host)
 	}
 	if !accepted {
 		stopped := make(chan struct{})

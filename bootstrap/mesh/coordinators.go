@@ -100,16 +100,25 @@ func (c *client) cannotForward(rank uint32) bool {
 	return dead || p != nil && (p.state == peerEnded || p.state == peerAbsent || p.hasLeft)
 }
 
+// coordinatorUpkeep is the state of the connections to coordinators. endpoint.mu guards it.
+type coordinatorUpkeep struct {
+	isScheduled bool
+	// len(failures) when connectUnseenHosts was last scheduled.
+	checkedFailures int
+	// This client has made or received a revocation.
+	hasRevocation bool
+}
+
 // scheduleUpkeep schedules connections to the coordinators. The caller holds endpoint.mu.
 func (c *client) scheduleUpkeep() {
-	if c.isUpkeepScheduled || c.isClosed || len(c.memberships) == 0 {
+	if c.upkeep.isScheduled || c.isClosed || len(c.memberships) == 0 {
 		return
 	}
-	c.isUpkeepScheduled = true
+	c.upkeep.isScheduled = true
 	c.runAfter(coordinatorDelay, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.isUpkeepScheduled = false
+		c.upkeep.isScheduled = false
 		if c.connectCoordinators() {
 			c.runAfter(gatherDelay, c.connectMembers)
 		}
@@ -129,8 +138,8 @@ func (c *client) connectCoordinators() (mustGather bool) {
 		}
 		mustGather = mustGather || m.mustGather
 	}
-	if len(c.failures) > c.checkedFailures {
-		c.checkedFailures = len(c.failures)
+	if len(c.failures) > c.upkeep.checkedFailures {
+		c.upkeep.checkedFailures = len(c.failures)
 		c.runAfter(gatherDelay, c.connectUnseenHosts)
 	}
 	return mustGather
@@ -143,7 +152,7 @@ func (c *client) connectUnseenHosts() {
 	c.mu.Lock()
 	unknown := c.ranksWithoutEntry()
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, c.lookupTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.lookup)
 	defer cancel()
 	c.lookUpEntries(ctx, unknown)
 	c.mu.Lock()
@@ -169,7 +178,7 @@ func (c *client) connectUnseenHosts() {
 // Exchange, the end of this process.
 func (c *client) awaitForwarders() {
 	c.mu.Lock()
-	isDone := !c.hasRevocation && (c.exchange == nil || c.incarnation == 0 && len(c.recentEvents) == 0)
+	isDone := !c.upkeep.hasRevocation && (c.exchange == nil || c.eventLog.incarnation == 0 && len(c.eventLog.recent) == 0)
 	c.mu.Unlock()
 	timeout := forwarderTimeout
 	if c.exchange == nil {

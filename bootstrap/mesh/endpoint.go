@@ -13,7 +13,6 @@ import (
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
-	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/netaddr"
@@ -26,12 +25,7 @@ type endpoint struct {
 	ownEntry entry
 	// Lowest rank that other processes may not name; see growth.go.
 	rankLimit atomic.Int64
-	// nil if the host has no Unix sockets.
-	unixListener *net.UnixListener
-	// Listens at nodeEntry. nil if there is none.
-	nodeListener *net.UnixListener
-	// nil if there is no TCP address.
-	tcpListener *net.TCPListener
+	listeners listeners
 
 	// Guards the endpoint and its client.
 	mu sync.Mutex
@@ -39,10 +33,7 @@ type endpoint struct {
 	client      *client
 	isPublished bool
 
-	values join.ValueStore[request]
-	// Version of each value of this process, by name.
-	valueVersions map[string]uint64
-	lastVersion   uint64
+	ownValues ownValues
 	// Values of other processes.
 	replicas map[uint32]*replica
 
@@ -51,10 +42,8 @@ type endpoint struct {
 	// Processes with which there was a connection.
 	connectedRanks map[uint32]struct{}
 	failures       map[uint32]wire.EventBody
-	// Events that were forwarded. olderSeenEvents is the generation before.
-	seenEvents      map[wire.EventBody]struct{}
-	olderSeenEvents map[wire.EventBody]struct{}
-	revoked         events.Revocations
+	seenEvents     seenEvents
+	revoked        events.Revocations
 	// Lower bits of the next context id.
 	nextContextLow uint64
 	memberships    []membership
@@ -62,6 +51,36 @@ type endpoint struct {
 
 	// In rank 0, the process sets and changes of the job. nil before the first request.
 	sets *setTable
+}
+
+// listeners are the sockets of a process.
+type listeners struct {
+	// nil if the host has no Unix sockets.
+	unix *net.UnixListener
+	// Listens at nodeEntry. nil if there is none.
+	node *net.UnixListener
+	// nil if there is no TCP address.
+	tcp *net.TCPListener
+}
+
+// all returns the open sockets.
+func (s *listeners) all() (open []listener) {
+	if s.unix != nil {
+		open = append(open, s.unix)
+	}
+	if s.node != nil {
+		open = append(open, s.node)
+	}
+	if s.tcp != nil {
+		open = append(open, s.tcp)
+	}
+	return open
+}
+
+func (s *listeners) close() {
+	for _, l := range s.all() {
+		l.Close()
+	}
 }
 
 // endpoints are those of this program, which is one process except in tests. A session that opens
@@ -79,14 +98,14 @@ func endpointOf(id bootstrap.Identity, g growth, initEntry func(*entry) error) (
 		return p, nil
 	}
 	p := &endpoint{
-		id: id, valueVersions: map[string]uint64{}, replicas: map[uint32]*replica{}, entries: map[uint32]entry{}, connectedRanks: map[uint32]struct{}{},
-		failures: map[uint32]wire.EventBody{}, seenEvents: map[wire.EventBody]struct{}{}, olderSeenEvents: map[wire.EventBody]struct{}{},
+		id: id, ownValues: ownValues{versions: map[string]uint64{}}, replicas: map[uint32]*replica{}, entries: map[uint32]entry{}, connectedRanks: map[uint32]struct{}{},
+		failures: map[uint32]wire.EventBody{}, seenEvents: seenEvents{recent: map[wire.EventBody]struct{}{}, older: map[wire.EventBody]struct{}{}},
 	}
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
 	if err := initEntry(&p.ownEntry); err != nil {
-		p.closeListeners()
+		p.listeners.close()
 		return nil, err
 	}
 	p.listenOnNode()
@@ -105,19 +124,7 @@ func (p *endpoint) remove() {
 	if endpoints.of[p.id.Proc] == p {
 		delete(endpoints.of, p.id.Proc)
 	}
-	p.closeListeners()
-}
-
-func (p *endpoint) closeListeners() {
-	if p.unixListener != nil {
-		p.unixListener.Close()
-	}
-	if p.nodeListener != nil {
-		p.nodeListener.Close()
-	}
-	if p.tcpListener != nil {
-		p.tcpListener.Close()
-	}
+	p.listeners.close()
 }
 
 // listen opens the sockets, one of which is enough, and draws the random numbers of the entry.
@@ -131,20 +138,20 @@ func (p *endpoint) listen() error {
 	copy(p.ownEntry.key[:], seed[16:])
 	var unixErr, tcpErr error
 	if p.ownEntry.hostID = localHostID(); p.ownEntry.hostID != 0 {
-		if p.unixListener, unixErr = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: p.ownEntry.socketName()}); unixErr != nil {
+		if p.listeners.unix, unixErr = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: p.ownEntry.socketName()}); unixErr != nil {
 			p.ownEntry.hostID = 0
 		}
 	}
-	if p.tcpListener, tcpErr = net.ListenTCP("tcp", nil); tcpErr == nil {
+	if p.listeners.tcp, tcpErr = net.ListenTCP("tcp", nil); tcpErr == nil {
 		ifs, err := netaddr.Host()
 		if p.ownEntry.addrs = netaddr.Publish(ifs); len(p.ownEntry.addrs) > 0 {
-			p.ownEntry.port = uint16(p.tcpListener.Addr().(*net.TCPAddr).Port)
+			p.ownEntry.port = uint16(p.listeners.tcp.Addr().(*net.TCPAddr).Port)
 		} else {
-			p.tcpListener.Close()
-			p.tcpListener, tcpErr = nil, errors.Join(errors.New("this host has no address"), err)
+			p.listeners.tcp.Close()
+			p.listeners.tcp, tcpErr = nil, errors.Join(errors.New("this host has no address"), err)
 		}
 	}
-	if p.unixListener == nil && p.tcpListener == nil {
+	if p.listeners.unix == nil && p.listeners.tcp == nil {
 		return &framework.TransportError{Component: component, Op: "listen", Err: errors.Join(unixErr, tcpErr)}
 	}
 	return nil
@@ -173,14 +180,8 @@ func (p *endpoint) setAccepting(on bool) {
 	if !on {
 		until = time.Unix(1, 0)
 	}
-	if p.unixListener != nil {
-		p.unixListener.SetDeadline(until)
-	}
-	if p.nodeListener != nil {
-		p.nodeListener.SetDeadline(until)
-	}
-	if p.tcpListener != nil {
-		p.tcpListener.SetDeadline(until)
+	for _, l := range p.listeners.all() {
+		l.SetDeadline(until)
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *client) lookUpRemaining() {
 	if c.exchange != nil || len(unknown) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.lookupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeouts.lookup)
 	defer cancel()
 	if slot := c.acquireLookupSlot(ctx); slot != nil {
 		defer slot.Close()
@@ -56,7 +56,7 @@ func (c *client) lookUpRemaining() {
 	c.lookUpEntries(ctx, unknown)
 	if ctx.Err() != nil {
 		c.log.Info("bootstrap mesh: the launcher is slow: sessions opened later may not reach every process",
-			"lookups", len(unknown), "limit", c.lookupTimeout)
+			"lookups", len(unknown), "limit", c.timeouts.lookup)
 	}
 }
 
@@ -81,7 +81,7 @@ func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 // acquireLookupSlot waits for a slot of the node, which the caller closes after use. It returns nil
 // if none is needed or ctx ends. The kernel releases the slots of a process that dies.
 func (c *client) acquireLookupSlot(ctx context.Context) io.Closer {
-	if c.nodeListener == nil || len(c.id.LocalRanks) <= nodeLookupSlots {
+	if c.listeners.node == nil || len(c.id.LocalRanks) <= nodeLookupSlots {
 		return nil
 	}
 	node := c.nodeEntry(c.id.LocalRanks[0])

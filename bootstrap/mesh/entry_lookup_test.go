@@ -173,7 +173,7 @@ func TestClose_LauncherDoesNotAnswer_EndsAtItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.clients = append(j.clients, c)
-	c.lookupTimeout = time.Millisecond
+	c.timeouts.lookup = time.Millisecond
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
@@ -195,14 +195,14 @@ func TestClose_SlotsOfTheNodeAreTaken_SkipsLookups(t *testing.T) {
 		defer slot.Close()
 	}
 	before := j.finds.Load()
-	c.lookupTimeout = time.Millisecond
+	c.timeouts.lookup = time.Millisecond
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := j.finds.Load() - before; n > 0 {
 		t.Errorf("%d lookups", n)
 	}
-	if other := j.reopen(1); other.nodeListener != nil {
+	if other := j.reopen(1); other.listeners.node != nil {
 		slot := other.acquireLookupSlot(t.Context())
 		if slot == nil {
 			t.Fatal("the slots of another node are taken too")
@@ -222,7 +222,7 @@ func TestConnectAbsent_ManyAreAbsent_DialsEach(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range 10 {
-		round := c.nextAbsent(absent)
+		round := c.absentees.nextRound(absent)
 		if len(round) != maxAbsentRanks {
 			t.Fatalf("a round of %d", len(round))
 		}

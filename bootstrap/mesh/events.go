@@ -32,6 +32,47 @@ const (
 	maxRecentEvents = 256
 )
 
+// eventLog is the state of the events of incarnations. endpoint.mu guards it.
+type eventLog struct {
+	// Nonce of the present incarnation of this process, 0 if there is none.
+	incarnation uint64
+	// Repeated on later connections.
+	recent []recentEvent
+	// Incarnations that have left, and whose events are not sent yet.
+	unsentLeft []wire.EventBody
+	// Nonce of the last incarnation of each process that has left.
+	leftNonces map[uint32]uint64
+}
+
+// remember keeps an event for later connections.
+func (l *eventLog) remember(subject uint32, frame []byte) {
+	if len(l.recent) == maxRecentEvents {
+		l.recent = slices.Delete(l.recent, 0, 1)
+	}
+	l.recent = append(l.recent, recentEvent{subject, frame})
+}
+
+// seenEvents has the events that were forwarded, in two generations. endpoint.mu guards it.
+type seenEvents struct {
+	recent, older map[wire.EventBody]struct{}
+}
+
+// addIfNew adds an event, and reports whether it was new. At capacity, a generation is dropped.
+func (e *seenEvents) addIfNew(ev wire.EventBody, capacity int) bool {
+	if _, isKnown := e.recent[ev]; isKnown {
+		return false
+	}
+	if _, isKnown := e.older[ev]; isKnown {
+		return false
+	}
+	if len(e.recent) >= capacity {
+		e.recent, e.older = e.older, e.recent
+		clear(e.recent)
+	}
+	e.recent[ev] = struct{}{}
+	return true
+}
+
 // recentEvent is an event frame, and the process that it is about.
 type recentEvent struct {
 	subject uint32
@@ -50,18 +91,7 @@ func (c *client) recordIfNew(ev wire.EventBody) bool {
 	if ev.Kind == uint8(bootstrap.CommBroken) { // Any member may have reported it.
 		ev.Rank, ev.Nonce = 0, 0
 	}
-	if _, isKnown := c.seenEvents[ev]; isKnown {
-		return false
-	}
-	if _, isKnown := c.olderSeenEvents[ev]; isKnown {
-		return false
-	}
-	if len(c.seenEvents) >= minSeenEvents+seenEventsPerProc*max(c.id.Size, len(c.peers)) {
-		c.seenEvents, c.olderSeenEvents = c.olderSeenEvents, c.seenEvents
-		clear(c.seenEvents)
-	}
-	c.seenEvents[ev] = struct{}{}
-	return true
+	return c.seenEvents.addIfNew(ev, minSeenEvents+seenEventsPerProc*max(c.id.Size, len(c.peers)))
 }
 
 // flood sends an event to all connected processes but its sender and its subject. The caller holds
@@ -95,10 +125,7 @@ func (c *client) rememberRecent(about uint32, frame []byte) {
 	if c.exchange == nil { // All receivers are connected.
 		return
 	}
-	if len(c.recentEvents) == maxRecentEvents {
-		c.recentEvents = slices.Delete(c.recentEvents, 0, 1)
-	}
-	c.recentEvents = append(c.recentEvents, recentEvent{about, frame})
+	c.eventLog.remember(about, frame)
 }
 
 // receiveEvent handles an event that another process forwards.
@@ -122,7 +149,7 @@ func (c *client) receiveEvent(ev wire.EventBody, from *link) error {
 			if p.incarnation == 0 || p.incarnation == ev.Nonce {
 				p.hasLeft = true
 			}
-			c.leftNonces[ev.Rank] = ev.Nonce
+			c.eventLog.leftNonces[ev.Rank] = ev.Nonce
 			c.events.Add(c.publicEvent(ev))
 			c.flood(ev, from)
 			c.scheduleUpkeep()
@@ -220,7 +247,7 @@ func (c *client) setIncarnation(rank uint32, nonce uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.peerOf(rank)
-	if p.state == peerEnded || nonce == 0 || nonce == c.leftNonces[rank] {
+	if p.state == peerEnded || nonce == 0 || nonce == c.eventLog.leftNonces[rank] {
 		return
 	}
 	c.flushLeft() // The end of an incarnation precedes the next one.
@@ -237,10 +264,10 @@ func (c *client) reportLeft(p *peer, nonce uint64) {
 	if !c.recordIfNew(ev) {
 		return
 	}
-	c.leftNonces[p.rank] = nonce
+	c.eventLog.leftNonces[p.rank] = nonce
 	c.events.Add(c.publicEvent(ev))
 	c.scheduleUpkeep()
-	if c.unsentLeft = append(c.unsentLeft, ev); len(c.unsentLeft) == 1 {
+	if c.eventLog.unsentLeft = append(c.eventLog.unsentLeft, ev); len(c.eventLog.unsentLeft) == 1 {
 		c.runAfter(leftBatchDelay, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -251,24 +278,24 @@ func (c *client) reportLeft(p *peer, nonce uint64) {
 
 // flushLeft floods the collected PeerLeft events. The caller holds endpoint.mu.
 func (c *client) flushLeft() {
-	for _, ev := range c.unsentLeft {
+	for _, ev := range c.eventLog.unsentLeft {
 		c.flood(ev, nil)
 	}
-	c.unsentLeft = nil
+	c.eventLog.unsentLeft = nil
 }
 
 // sendKnownEvents sends the state of this process and all known events on a new connection. The
 // caller holds endpoint.mu.
 func (c *client) sendKnownEvents(l *link) {
-	if c.incarnation != 0 {
-		l.send(encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: c.incarnation}))
+	if c.eventLog.incarnation != 0 {
+		l.send(encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: c.eventLog.incarnation}))
 	}
 	for _, ev := range c.failures {
 		if ev.Rank != l.rank {
 			l.send(encodeFrame(wire.Event, 0, ev))
 		}
 	}
-	for _, n := range c.recentEvents { // The receiver ignores duplicates.
+	for _, n := range c.eventLog.recent { // The receiver ignores duplicates.
 		if n.subject != l.rank {
 			l.sendLossy(n.frame)
 		}
@@ -280,7 +307,7 @@ func (c *client) sendKnownEvents(l *link) {
 // held the end of an incarnation, of this process or of another one. The caller holds endpoint.mu.
 func (c *client) resendKnownEvents(l *link) {
 	c.sendKnownEvents(l)
-	for rank, nonce := range c.leftNonces {
+	for rank, nonce := range c.eventLog.leftNonces {
 		if rank != l.rank {
 			l.send(encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: rank, Nonce: nonce}))
 		}
@@ -296,18 +323,18 @@ func (c *client) EndIncarnation() { c.announceIncarnation(0) }
 func (c *client) announceIncarnation(nonce uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isClosed || c.incarnation == nonce {
+	if c.isClosed || c.eventLog.incarnation == nonce {
 		return
 	}
 	// The end names its incarnation, because a second connection may deliver it after the next one
 	// has begun.
 	frame := encodeFrame(wire.Incarnation, 0, wire.IncarnationBody{Nonce: nonce})
 	if nonce == 0 {
-		frame = encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: c.id.Proc.Rank, Nonce: c.incarnation})
+		frame = encodeFrame(wire.Event, 0, wire.EventBody{Kind: uint8(bootstrap.PeerLeft), Rank: c.id.Proc.Rank, Nonce: c.eventLog.incarnation})
 		c.rememberRecent(c.id.Proc.Rank, frame)
-		c.leftNonces[c.id.Proc.Rank] = c.incarnation
+		c.eventLog.leftNonces[c.id.Proc.Rank] = c.eventLog.incarnation
 	}
-	c.incarnation = nonce
+	c.eventLog.incarnation = nonce
 	for l := range c.links {
 		l.send(frame)
 	}
@@ -345,7 +372,7 @@ func (c *client) sendLossyTo(rank uint32, frame []byte) {
 func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b.Nonce == c.incarnation && !c.isClosed && c.peerOf(from).state != peerEnded {
+	if b.Nonce == c.eventLog.incarnation && !c.isClosed && c.peerOf(from).state != peerEnded {
 		c.events.Add(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: c.id.Procs([]uint32{from})[0], Nonce: c.peerOf(from).incarnation, Reason: b.Reason})
 	}
 }
@@ -354,7 +381,7 @@ func (c *client) receiveDisconnect(from uint32, b wire.DisconnectBody) {
 func (c *client) ReportBroken(comm cid.Extended, members []framework.Proc, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ev := wire.EventBody{Kind: uint8(bootstrap.CommBroken), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes(), Reason: wire.TruncateReason(reason)}
+	ev := wire.EventBody{Kind: uint8(bootstrap.CommBroken), Rank: c.id.Proc.Rank, Nonce: c.eventLog.incarnation, Comm: comm.Bytes(), Reason: wire.TruncateReason(reason)}
 	if !c.isClosed && c.recordIfNew(ev) {
 		c.floodBroken(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 	}

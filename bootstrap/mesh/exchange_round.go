@@ -84,7 +84,7 @@ func (c *client) prepareRound(r *exchangeRound) contribution {
 	mine := contribution{CallDigest: r.callDigest, Payload: r.payload}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mine.Incarnation = c.incarnation
+	mine.Incarnation = c.eventLog.incarnation
 	if r.kind == wire.Construct && r.group[0] == c.id.Proc {
 		mine.ContextID = c.nextContext()
 	}
@@ -94,7 +94,7 @@ func (c *client) prepareRound(r *exchangeRound) contribution {
 // awaitBarrier stores the contribution and enters the barrier, after earlier ones of the stream. It
 // returns when the barrier or ctx ends. The barrier continues until its own end.
 func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierStream, mine contribution) error {
-	startedAt, timeout := time.Now(), bootstrap.Timeout(ctx, c.timeout)
+	startedAt, timeout := time.Now(), bootstrap.Timeout(ctx, c.timeouts.call)
 	deadlineTimer := time.AfterFunc(timeout, func() { r.cancel(deadlineError(timeout)) })
 	defer deadlineTimer.Stop()
 	select {
@@ -113,7 +113,7 @@ func (c *client) awaitBarrier(ctx context.Context, r *exchangeRound, s *barrierS
 	// From here on the launcher enforces the deadline. If it does not, this call ends answerGrace
 	// later.
 	limit := max(time.Until(startedAt.Add(timeout)), time.Millisecond)
-	deadlineTimer.Reset(limit + c.answerGrace)
+	deadlineTimer.Reset(limit + c.timeouts.answerGrace)
 	deadline, isCallerDeadline := ctx.Deadline()
 	if isCallerDeadline = isCallerDeadline && time.Until(deadline) < limit; isCallerDeadline {
 		limit = max(time.Until(deadline), time.Millisecond)
@@ -228,7 +228,7 @@ func (c *client) setContributionKey(r *exchangeRound, s *barrierStream) {
 func (c *client) storeContribution(ctx context.Context, r *exchangeRound, mine contribution) error {
 	holder, ok := firstMember(r.runs, func(rank uint32) bool { return rank != c.id.Proc.Rank })
 	c.mu.Lock()
-	puts := c.lastVersion > 0
+	puts := c.ownValues.lastVersion > 0
 	c.mu.Unlock()
 	if puts && ok && r.runs.Index(c.id.Proc.Rank) >= 0 {
 		limited, cancel := context.WithTimeout(ctx, replicaGrace)
@@ -331,7 +331,7 @@ func (c *client) roundError(r *exchangeRound, err error) error {
 	case !errors.Is(err, framework.ErrTimeout) && !errors.Is(err, framework.ErrProcFailed):
 		return join.OpError(r.op, r.tag, err)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.answerGrace)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.answerGrace)
 	defer cancel()
 	var missing []uint32
 	for _, p := range r.participants {

@@ -35,7 +35,7 @@ func (c *client) isolate(ev wire.EventBody) {
 	if _, isKnown := c.failures[ev.Rank]; isKnown {
 		return
 	}
-	ev.Nonce = c.incarnation // The report may name an earlier incarnation.
+	ev.Nonce = c.eventLog.incarnation // The report may name an earlier incarnation.
 	c.failures[ev.Rank] = ev
 	c.log.Warn("bootstrap mesh: this process was reported dead", "reason", ev.Reason)
 	c.events.Add(c.publicEvent(ev))

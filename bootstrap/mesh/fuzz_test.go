@@ -109,8 +109,8 @@ func FuzzPeer(f *testing.F) {
 		good.mu.Lock()
 		clear(good.failures)
 		good.revoked = events.Revocations{}
-		clear(good.seenEvents)
-		clear(good.olderSeenEvents)
+		clear(good.seenEvents.recent)
+		clear(good.seenEvents.older)
 		clear(good.replicas)
 		good.sets = nil
 		good.pendingCalls.mu.Lock()

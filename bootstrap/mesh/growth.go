@@ -176,7 +176,7 @@ func (c *client) serveFind(r request, rank uint32) {
 // serveFindAtLauncher answers with the entry of one of the first processes from the launcher. On an
 // error of the launcher there is none.
 func (c *client) serveFindAtLauncher(r request, rank uint32) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.lookupTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.lookup)
 	defer cancel()
 	c.lookUpEntry(ctx, rank)
 	c.mu.Lock()

@@ -686,7 +686,7 @@ func TestShrink_ProcessKeepsItsSession_IsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.clients[0].exitGrace = 10 * time.Millisecond
+	g.clients[0].timeouts.exitGrace = 10 * time.Millisecond
 	names, err := g.at(0).Operate(t.Context(), bootstrap.PsetShrink, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{Sub: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -89,6 +89,32 @@ func (c *client) isWatched(p *peer) bool {
 	return c.isRemote(p) && (p.state == peerConnected || p.state == peerUnreachable)
 }
 
+// hostWatch is the state of watchHosts. endpoint.mu guards lastTickAt and isLookingUp.
+type hostWatch struct {
+	// It has room for one value.
+	wake       chan struct{}
+	lastTickAt time.Time
+	// suspectHost looks up processes.
+	isLookingUp bool
+}
+
+// isTick reports whether now begins another tick rather than following a wake, and records the tick.
+func (w *hostWatch) isTick(now time.Time, tick time.Duration) bool {
+	if now.Sub(w.lastTickAt) < tick/2 {
+		return false
+	}
+	w.lastTickAt = now
+	return true
+}
+
+// recheck wakes watchHosts.
+func (w *hostWatch) recheck() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
 // watchHosts checks the signs of hosts until the client closes.
 func (c *client) watchHosts() {
 	for {
@@ -98,7 +124,7 @@ func (c *client) watchHosts() {
 		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
-		case <-c.wakeWatch:
+		case <-c.hostWatch.wake:
 			timer.Stop()
 		case <-c.done:
 			timer.Stop()
@@ -107,22 +133,11 @@ func (c *client) watchHosts() {
 	}
 }
 
-// recheckHosts wakes watchHosts.
-func (c *client) recheckHosts() {
-	select {
-	case c.wakeWatch <- struct{}{}:
-	default:
-	}
-}
-
 // checkHosts reports the hosts that are lost, and returns the time until the next check. The caller
 // holds endpoint.mu.
 func (c *client) checkHosts(now time.Time) (next time.Duration) {
-	half, tick := c.hostTimeout/2, c.hostTimeout/2/maxSilentTicks
-	isTick := now.Sub(c.lastTickAt) >= tick/2 // Not after a wake.
-	if isTick {
-		c.lastTickAt = now
-	}
+	half, tick := c.timeouts.host/2, c.timeouts.host/2/maxSilentTicks
+	isTick := c.hostWatch.isTick(now, tick)
 	next = time.Hour
 	var silent []*peer
 	for _, p := range c.peers {
@@ -148,7 +163,7 @@ func (c *client) checkHosts(now time.Time) (next time.Duration) {
 		if !p.isSilent {
 			c.suspectHost(p)
 		}
-		if p.silentTicks > maxSilentTicks && now.Sub(p.lastSignAt) >= c.hostTimeout {
+		if p.silentTicks > maxSilentTicks && now.Sub(p.lastSignAt) >= c.timeouts.host {
 			c.reportLostHost(p, now)
 		}
 	}
@@ -161,17 +176,17 @@ func (c *client) suspectHost(p *peer) {
 	p.isSilent = true
 	c.updateDialing(p)
 	unknown := c.ranksWithoutEntry()
-	if len(unknown) == 0 || c.isLookingUp || c.isClosed {
+	if len(unknown) == 0 || c.hostWatch.isLookingUp || c.isClosed {
 		return
 	}
-	c.isLookingUp = true
+	c.hostWatch.isLookingUp = true
 	c.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.hostTimeout/2)
+		ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.host/2)
 		defer cancel()
 		c.lookUpEntries(ctx, unknown)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.isLookingUp = false
+		c.hostWatch.isLookingUp = false
 	})
 }
 
@@ -189,13 +204,13 @@ func (c *client) reportLostHost(p *peer, now time.Time) {
 		}
 	}
 	switch {
-	case silence < c.hostTimeout/2:
-		c.concludeEnded(p, fmt.Sprintf("no connection for %v, although its host gives signs", c.hostTimeout))
+	case silence < c.timeouts.host/2:
+		c.concludeEnded(p, fmt.Sprintf("no connection for %v, although its host gives signs", c.timeouts.host))
 		return
-	case silence < c.hostTimeout:
+	case silence < c.timeouts.host:
 		return // The last sign was over another connection.
 	}
-	reason := fmt.Sprintf("no sign of its host for %v (bootstrap.host_timeout)", c.hostTimeout)
+	reason := fmt.Sprintf("no sign of its host for %v (bootstrap.host_timeout)", c.timeouts.host)
 	for _, rank := range others {
 		c.concludeEnded(c.peerOf(rank), reason)
 	}
@@ -243,7 +258,7 @@ func (c *client) checkPeer(p *peer) {
 		for _, l := range p.links {
 			p.recordSign(l, now)
 		}
-		if c.isRemote(p) && now.Sub(p.lastSignAt) > 2*keepAlivePeriod(c.hostTimeout) {
+		if c.isRemote(p) && now.Sub(p.lastSignAt) > 2*keepAlivePeriod(c.timeouts.host) {
 			c.suspectHost(p)
 		}
 	}

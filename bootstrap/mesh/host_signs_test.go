@@ -40,7 +40,7 @@ func (c *client) breakConnection(rank uint32, lastSign time.Time) {
 
 // checkHostsAt checks the hosts in steps of a tick between two times after start.
 func (c *client) checkHostsAt(start time.Time, from, to time.Duration) {
-	for at := from; at <= to; at += c.hostTimeout / 2 / maxSilentTicks {
+	for at := from; at <= to; at += c.timeouts.host / 2 / maxSilentTicks {
 		c.checkHosts(start.Add(at))
 	}
 }
@@ -78,9 +78,9 @@ func TestHostTimeout_NoSign_AllProcessesOfHostFail(t *testing.T) {
 	start := time.Now()
 	c.mu.Lock()
 	c.breakConnection(1, start)
-	c.checkHostsAt(start, c.hostTimeout/2, c.hostTimeout-1)
+	c.checkHostsAt(start, c.timeouts.host/2, c.timeouts.host-1)
 	before := c.failedRanks()
-	c.checkHostsAt(start, c.hostTimeout, c.hostTimeout)
+	c.checkHostsAt(start, c.timeouts.host, c.timeouts.host)
 	after := c.failedRanks()
 	c.mu.Unlock()
 	if len(before) > 0 || !slices.Equal(after, []uint32{1, 2}) {
@@ -104,7 +104,7 @@ func TestHostTimeout_EntriesUnknown_AreLookedUp(t *testing.T) {
 		delete(c.entries, rank)
 	}
 	c.breakConnection(1, start)
-	c.checkHostsAt(start, c.hostTimeout/2, c.hostTimeout/2)
+	c.checkHostsAt(start, c.timeouts.host/2, c.timeouts.host/2)
 	c.mu.Unlock()
 	eventually(t, "the entries are looked up", func() bool {
 		c.mu.Lock()
@@ -113,7 +113,7 @@ func TestHostTimeout_EntriesUnknown_AreLookedUp(t *testing.T) {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checkHostsAt(start, c.hostTimeout/2, 2*c.hostTimeout) // watchHosts may have reset the ticks.
+	c.checkHostsAt(start, c.timeouts.host/2, 2*c.timeouts.host) // watchHosts may have reset the ticks.
 	c.checkFailedRanks(t, 1, 2)
 }
 
@@ -121,18 +121,18 @@ func TestHostTimeout_EntriesUnknown_AreLookedUp(t *testing.T) {
 // host of both was suspended.
 func TestHostTimeout_OwnSuspension_LosesNoHost(t *testing.T) {
 	c, start := remoteHostsLocked(t)
-	c.checkHosts(start.Add(10 * c.hostTimeout))
-	c.checkHostsAt(start, 10*c.hostTimeout, 10*c.hostTimeout+c.hostTimeout/2-time.Second)
+	c.checkHosts(start.Add(10 * c.timeouts.host))
+	c.checkHostsAt(start, 10*c.timeouts.host, 10*c.timeouts.host+c.timeouts.host/2-time.Second)
 	c.checkFailedRanks(t)
-	c.peerOf(1).lastSignAt = start.Add(11 * c.hostTimeout)
-	c.checkHostsAt(start, 11*c.hostTimeout, 11*c.hostTimeout+c.hostTimeout-1)
+	c.peerOf(1).lastSignAt = start.Add(11 * c.timeouts.host)
+	c.checkHostsAt(start, 11*c.timeouts.host, 11*c.timeouts.host+c.timeouts.host-1)
 	c.checkFailedRanks(t)
 }
 
 func TestHostTimeout_ManyWakes_CountAsOneTick(t *testing.T) {
 	c, start := remoteHostsLocked(t)
 	for i := range 100 * maxSilentTicks {
-		c.checkHosts(start.Add(10*c.hostTimeout + time.Duration(i)))
+		c.checkHosts(start.Add(10*c.timeouts.host + time.Duration(i)))
 	}
 	c.checkFailedRanks(t)
 }
@@ -140,7 +140,7 @@ func TestHostTimeout_ManyWakes_CountAsOneTick(t *testing.T) {
 func TestHostTimeout_SignOverOtherConnection_OnlyProcessFails(t *testing.T) {
 	c, start := remoteHostsLocked(t)
 	c.breakConnection(2, start)
-	for at := c.hostTimeout / 2; at <= c.hostTimeout; at += c.hostTimeout / 2 / maxSilentTicks {
+	for at := c.timeouts.host / 2; at <= c.timeouts.host; at += c.timeouts.host / 2 / maxSilentTicks {
 		c.peerOf(2).lastSignAt = start.Add(at)
 		c.checkHosts(start.Add(at))
 	}
@@ -168,7 +168,7 @@ func TestDisconnect_PeerWithoutConnection_IsCheckedAtOnce(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checkHostsAt(start, c.hostTimeout/2, c.hostTimeout+time.Second)
+	c.checkHostsAt(start, c.timeouts.host/2, c.timeouts.host+time.Second)
 	c.checkFailedRanks(t, 1, 2)
 }
 

@@ -60,7 +60,7 @@ func rawDial(t testing.TB, on network, c *client) net.Conn {
 	t.Helper()
 	netw, at := "unix", c.ownEntry.socketName()
 	if on == tcp {
-		netw, at = "tcp", c.tcpListener.Addr().String()
+		netw, at = "tcp", c.listeners.tcp.Addr().String()
 	}
 	nc, err := net.Dial(netw, at)
 	if err != nil {
@@ -369,7 +369,7 @@ func TestDeadline_CoordinatorIsStopped_IsNamed(t *testing.T) {
 	j, _ := newLoggedJob(t, unix, 2)
 	j.env.Timeout = 200 * time.Millisecond
 	c := j.open(0)
-	c.answerGrace = 100 * time.Millisecond
+	c.timeouts.answerGrace = 100 * time.Millisecond
 	nc, r := impostor(t, unix, c, 1)
 	for _, end := range []error{framework.ErrTimeout, context.Canceled} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -61,7 +61,7 @@ func isolateHost(cs []*client, ranks []int) error {
 			}
 		}
 		if !last.IsZero() {
-			c.checkHostsAt(last, c.hostTimeout/2, 2*c.hostTimeout)
+			c.checkHostsAt(last, c.timeouts.host/2, 2*c.timeouts.host)
 		}
 		c.mu.Unlock()
 	}

@@ -28,22 +28,22 @@ func (p *endpoint) nodeEntry(rank uint32) entry {
 // listenOnNode listens at the process's nodeEntry, unless this process is not reached by Unix
 // sockets or another process has the name.
 func (p *endpoint) listenOnNode() {
-	if p.unixListener == nil || p.ownEntry.hostID != localHostID() {
+	if p.listeners.unix == nil || p.ownEntry.hostID != localHostID() {
 		return
 	}
 	e := p.nodeEntry(p.id.Proc.Rank)
-	p.nodeListener, _ = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: e.socketName()})
+	p.listeners.node, _ = net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: e.socketName()})
 }
 
 // hasNodeEntry reports whether rank can be reached by its nodeEntry.
 func (p *endpoint) hasNodeEntry(rank uint32) bool {
 	_, here := slices.BinarySearch(p.id.LocalRanks, rank)
-	return here && p.nodeListener != nil
+	return here && p.listeners.node != nil
 }
 
 // entriesFor returns the entries that a process on nc may have.
 func (p *endpoint) entriesFor(nc net.Conn) []entry {
-	if _, local := nc.(*net.UnixConn); local && p.nodeListener != nil {
+	if _, local := nc.(*net.UnixConn); local && p.listeners.node != nil {
 		return []entry{p.ownEntry, p.nodeEntry(p.id.Proc.Rank)}
 	}
 	return []entry{p.ownEntry}

@@ -17,7 +17,7 @@ func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isClosed {
-		c.sendLossyTo(to.Rank, encodeFrame(wire.Note, 0, wire.NoteBody{Rank: c.id.Proc.Rank, From: c.incarnation, To: nonce, Body: body}))
+		c.sendLossyTo(to.Rank, encodeFrame(wire.Note, 0, wire.NoteBody{Rank: c.id.Proc.Rank, From: c.eventLog.incarnation, To: nonce, Body: body}))
 	}
 	return nil
 }
@@ -27,7 +27,7 @@ func (c *client) Note(to framework.Proc, nonce uint64, body []byte) error {
 func (c *client) receiveNote(from uint32, b wire.NoteBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, isDead := c.failures[from]; isDead || c.isClosed || b.To != c.incarnation {
+	if _, isDead := c.failures[from]; isDead || c.isClosed || b.To != c.eventLog.incarnation {
 		c.droppedFrames.Add(1)
 		return
 	}

@@ -51,7 +51,7 @@ func (c *client) within(ctx context.Context, op, name string, value []byte, call
 	if err == nil {
 		ctx, cancel := context.WithCancelCause(ctx)
 		stop := context.AfterFunc(c.ctx, func() { cancel(closedError("Close during the call")) })
-		late := time.AfterFunc(c.timeout, func() { cancel(fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)) })
+		late := time.AfterFunc(c.timeouts.call, func() { cancel(fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeouts.call)) })
 		err = call(ctx)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)

@@ -91,7 +91,7 @@ func (c *client) addLink(p *peer, l *link) {
 	c.links[l], c.connectedRanks[p.rank] = struct{}{}, struct{}{}
 	if _, isTCP := l.conn.(*net.TCPConn); isTCP {
 		p.usesTCP, p.lastSignAt = true, time.Now()
-		c.recheckHosts()
+		c.hostWatch.recheck()
 	}
 	c.sendOwnEntry(l)
 	if p.mayLackEvents {
@@ -182,7 +182,7 @@ func (c *client) suspectPeer(p *peer, calls []*call) {
 	if p.lastSignAt.IsZero() {
 		p.lastSignAt = time.Now()
 	}
-	c.recheckHosts()
+	c.hostWatch.recheck()
 	this := p.suspicionCount
 	c.runAfter(handshakeTimeout, func() {
 		c.mu.Lock()

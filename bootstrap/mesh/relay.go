@@ -20,7 +20,7 @@ import (
 // relayGrace returns the time for which a join waits for a connection to its relay before it is
 // sent to the coordinator. The relay is a member too, so waiting loses nothing, but a member that
 // comes in time must not be missing because its relay is.
-func (c *client) relayGrace() time.Duration { return min(c.timeout/8, 5*time.Second) }
+func (c *client) relayGrace() time.Duration { return min(c.timeouts.call/8, 5*time.Second) }
 
 // errNotRelayed is the error of a join that was not relayed.
 var errNotRelayed = errors.New("the join was not relayed")
@@ -30,7 +30,7 @@ func (c *client) relayFor(group wire.Runs) uint32 {
 	leader := group[0].First
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lastVersion > 0 { // The coordinator replicates the values of this process.
+	if c.ownValues.lastVersion > 0 { // The coordinator replicates the values of this process.
 		return leader
 	}
 	if second, _ := firstMember(group, func(r uint32) bool { return r != leader }); second == c.id.Proc.Rank {
@@ -88,9 +88,9 @@ func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBo
 	if err != nil {
 		return fmt.Errorf("forward: %w", err)
 	}
-	c.lastCallID++
+	c.pendingCalls.lastID++
 	leader := group[0].First
-	one := &call{id: c.lastCallID, target: leader, coordinator: leader, kind: wire.Relay, frame: setFrameID(frame, c.lastCallID), origin: r}
+	one := &call{id: c.pendingCalls.lastID, target: leader, coordinator: leader, kind: wire.Relay, frame: setFrameID(frame, c.pendingCalls.lastID), origin: r}
 	if c.pendingCalls.insert(one) == nil {
 		c.relays.insert(r, one)
 		c.sendCall(c.peerOf(one.target), one)

@@ -77,7 +77,7 @@ func TestRelay_DeadlinesNamesWithdrawals_AreThoseOfDirectJoins(t *testing.T) {
 		}
 		eventually(t, "nothing waits at rank 0", atLeader(8))
 
-		cs[5].timeout = 300 * time.Millisecond
+		cs[5].timeouts.call = 300 * time.Millisecond
 		for _, r := range []int{3, 5, 2} {
 			go func() { done <- cs[r].Fence(t.Context(), j.world(), "t") }()
 		}
@@ -88,7 +88,7 @@ func TestRelay_DeadlinesNamesWithdrawals_AreThoseOfDirectJoins(t *testing.T) {
 				t.Errorf("%v, want ranks 0, 1, 4, 6 and 7", err)
 			}
 		}
-		cs[5].timeout = j.env.Timeout
+		cs[5].timeouts.call = j.env.Timeout
 		j.fence("t", cs...)
 	})
 }

@@ -46,7 +46,7 @@ func (c *client) startRevoke(comm cid.Extended, members []framework.Proc) error 
 	if err := c.isolationError(); err != nil {
 		return err
 	}
-	ev := wire.EventBody{Kind: uint8(bootstrap.CommRevoked), Rank: c.id.Proc.Rank, Nonce: c.incarnation, Comm: comm.Bytes()}
+	ev := wire.EventBody{Kind: uint8(bootstrap.CommRevoked), Rank: c.id.Proc.Rank, Nonce: c.eventLog.incarnation, Comm: comm.Bytes()}
 	return c.floodRevoked(wire.CommEventBody{Event: ev, Members: wire.MakeRuns(c.jobMembers(members))}, nil)
 }
 
@@ -81,7 +81,7 @@ func (c *client) floodRevoked(b wire.CommEventBody, from *link) error {
 		return fmt.Errorf("%s: revocation of %s: %w", component, cid.FromBytes(b.Event.Comm), err)
 	}
 	c.revoked.Add(b.Event.Comm, &events.Revocation{Frame: frame})
-	c.hasRevocation = true
+	c.upkeep.hasRevocation = true
 	if b.Event.Rank != c.id.Proc.Rank && b.Members.Index(c.id.Proc.Rank) >= 0 {
 		c.events.Add(c.publicEvent(b.Event))
 	}

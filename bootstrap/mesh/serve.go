@@ -183,12 +183,31 @@ const (
 	maxAbsentRanks = 64
 )
 
+// absentees is the state of the connections to absent members. endpoint.mu guards it.
+type absentees struct {
+	isScheduled bool
+	// Rank at which the next round begins.
+	nextRank uint32
+}
+
+// nextRound returns the members of the next round. Each round starts after the last one, so that
+// all absent members are dialed.
+func (a *absentees) nextRound(absent []uint32) []uint32 {
+	if len(absent) <= maxAbsentRanks {
+		return absent
+	}
+	at, _ := slices.BinarySearch(absent, a.nextRank)
+	round := slices.Concat(absent[at:], absent[:at])[:maxAbsentRanks]
+	a.nextRank = round[maxAbsentRanks-1] + 1
+	return round
+}
+
 // scheduleConnectAbsent schedules connections to the members that joins wait for. They detect
 // members that ended before they came, and reach members that cannot look up this process any more.
 // The caller holds endpoint.mu.
 func (c *client) scheduleConnectAbsent() {
-	if !c.isConnectScheduled {
-		c.isConnectScheduled = true
+	if !c.absentees.isScheduled {
+		c.absentees.isScheduled = true
 		c.runAfter(absentGrace, c.connectAbsent)
 	}
 }
@@ -200,27 +219,15 @@ func (c *client) connectAbsent() {
 		p.isAwaited = false
 	}
 	absent := slices.DeleteFunc(c.absentRanks(), func(r uint32) bool { return r == c.id.Proc.Rank })
-	for _, rank := range c.nextAbsent(absent) {
+	for _, rank := range c.absentees.nextRound(absent) {
 		c.peerOf(rank).isAwaited = true
 	}
 	for _, p := range c.peers {
 		c.updateDialing(p)
 	}
-	if c.isConnectScheduled = len(absent) > 0 && !c.isClosed; c.isConnectScheduled {
+	if c.absentees.isScheduled = len(absent) > 0 && !c.isClosed; c.absentees.isScheduled {
 		c.runAfter(absentInterval, c.connectAbsent)
 	}
-}
-
-// nextAbsent returns the members of the next round. Each round starts after the last one, so that
-// all absent members are dialed. The caller holds endpoint.mu.
-func (c *client) nextAbsent(absent []uint32) []uint32 {
-	if len(absent) <= maxAbsentRanks {
-		return absent
-	}
-	at, _ := slices.BinarySearch(absent, c.nextAbsentRank)
-	round := slices.Concat(absent[at:], absent[:at])[:maxAbsentRanks]
-	c.nextAbsentRank = round[maxAbsentRanks-1] + 1
-	return round
 }
 
 // hasEnded reports whether a process never returns. The caller holds endpoint.mu.

@@ -86,7 +86,7 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.lookupTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.lookup)
 	defer cancel()
 	names, err := source.Psets(ctx)
 	seen := map[string]bool{}
@@ -169,7 +169,7 @@ func (p *endpoint) carryOut(o sets.Order) {
 	case o.Kind == sets.EndProcs:
 		p.recordRefused(o)
 	case o.Kind == sets.AwaitExit && isOpen:
-		c.runAfter(c.exitGrace, func() { c.logRemaining(o.Ranks) })
+		c.runAfter(c.timeouts.exitGrace, func() { c.logRemaining(o.Ranks) })
 	}
 }
 
@@ -207,7 +207,7 @@ func (c *client) logRemaining(ranks []int) {
 		return p == nil || p.state != peerConnected || p.hasLeft
 	})
 	if len(remaining) > 0 {
-		c.log.Warn("bootstrap mesh: processes that left by a change still have a session: close it and end", "ranks", remaining, "after", c.exitGrace)
+		c.log.Warn("bootstrap mesh: processes that left by a change still have a session: close it and end", "ranks", remaining, "after", c.timeouts.exitGrace)
 	}
 }
 
@@ -253,7 +253,7 @@ func (c *client) withdrawRequests(l *link) {
 
 // startProcs orders processes from the launcher.
 func (c *client) startProcs(o sets.Order) {
-	limit := c.timeout - min(c.timeout/10, time.Second) // The requester's own deadline passes later.
+	limit := c.timeouts.call - min(c.timeouts.call/10, time.Second) // The requester's own deadline passes later.
 	ctx, cancel := context.WithTimeout(c.ctx, limit)
 	defer cancel()
 	reason := ""

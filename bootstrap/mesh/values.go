@@ -34,6 +34,21 @@ const (
 	replicaGrace = 2 * time.Second
 )
 
+// ownValues has the values of this process. endpoint.mu guards it.
+type ownValues struct {
+	store join.ValueStore[request]
+	// Version of each value, by name.
+	versions    map[string]uint64
+	lastVersion uint64
+}
+
+// set stores a value in its next version.
+func (v *ownValues) set(key string, value join.Value) {
+	v.lastVersion++
+	v.versions[key] = v.lastVersion
+	v.store.Set(key, value)
+}
+
 // Put stores value in this process before it returns.
 func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	err := wire.CheckSizes(key, value, bootstrap.MaxValue)
@@ -52,9 +67,7 @@ func (c *client) Put(ctx context.Context, key string, value []byte) error {
 	if err := c.isolationError(); err != nil {
 		return join.OpError("put", key, err)
 	}
-	c.lastVersion++
-	c.valueVersions[key] = c.lastVersion
-	c.values.Set(key, v)
+	c.ownValues.set(key, v)
 	return nil
 }
 
@@ -164,14 +177,14 @@ func (c *client) replicaHolders(rank uint32) []uint32 {
 func (c *client) serveGet(r request, b wire.GetBody) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch v, ok := c.values.Get(b.Key); {
+	switch v, ok := c.ownValues.store.Get(b.Key); {
 	case c.isClosed || r.link.isLost:
 	case b.Rank != c.id.Proc.Rank:
 		join.Fail(r, wire.FailureBody{Code: wire.CodeRank, Text: "a Get goes to the process that put the value"})
 	case ok:
 		r.Answer(wire.Reply, v)
 	default:
-		c.values.AwaitOwner(b.Key, r, b.Rank)
+		c.ownValues.store.AwaitOwner(b.Key, r, b.Rank)
 	}
 }
 
@@ -205,30 +218,30 @@ func (c *client) storeReplica(rank uint32, b wire.ReplicateBody) {
 // replicateValues sends the values of this process that the peer lacks. They precede all later
 // frames. The caller holds endpoint.mu.
 func (c *client) replicateValues(l *link) {
-	if l.replicatedVersion == c.lastVersion {
+	if l.replicatedVersion == c.ownValues.lastVersion {
 		return
 	}
 	var names []string
-	for name, v := range c.valueVersions {
+	for name, v := range c.ownValues.versions {
 		if v > l.replicatedVersion {
 			names = append(names, name)
 		}
 	}
 	for i, name := range names {
-		encoded, _ := c.values.Get(name)
+		encoded, _ := c.ownValues.store.Get(name)
 		v, err := wire.Decode[wire.ValueBody]([]byte(encoded))
 		if err != nil {
 			panic(err) // It was encoded here.
 		}
-		l.sendUnlimited(encodeFrame(wire.Replicate, 0, wire.ReplicateBody{Version: c.lastVersion, Last: i == len(names)-1, Name: name, Value: v.Value}))
+		l.sendUnlimited(encodeFrame(wire.Replicate, 0, wire.ReplicateBody{Version: c.ownValues.lastVersion, Last: i == len(names)-1, Name: name, Value: v.Value}))
 	}
-	l.replicatedVersion = c.lastVersion
+	l.replicatedVersion = c.ownValues.lastVersion
 }
 
 // replicateToSecond replicates the values of the coordinator of a group to the second member. The
 // caller holds endpoint.mu.
 func (c *client) replicateToSecond(group wire.Runs) {
-	if c.lastVersion == 0 || group[0].First != c.id.Proc.Rank {
+	if c.ownValues.lastVersion == 0 || group[0].First != c.id.Proc.Rank {
 		return
 	}
 	if k, ok := firstMember(group, func(r uint32) bool { return r != c.id.Proc.Rank }); ok {
