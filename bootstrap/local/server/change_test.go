@@ -54,8 +54,8 @@ func TestChange_ProcessesThatLeft_AreDropped(t *testing.T) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.procs) != 1 || len(s.failures) != 0 || len(s.unsentLeft) != 0 || len(s.starting) != 0 || s.sets.Next() != rounds+1 {
-		t.Errorf("%d processes, %d deaths, %d departures and %d orders are recorded after %d ranks", len(s.procs), len(s.failures), len(s.unsentLeft), len(s.starting), s.sets.Next())
+	if len(s.procs) != 1 || len(s.failures) != 0 || len(s.eventLog.unsentLeft) != 0 || len(s.starting) != 0 || s.sets.Next() != rounds+1 {
+		t.Errorf("%d processes, %d deaths, %d departures and %d orders are recorded after %d ranks", len(s.procs), len(s.failures), len(s.eventLog.unsentLeft), len(s.starting), s.sets.Next())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func (s *Server) recordLeftLocked(p *proc) {
 	}
 	p.hasLeft, p.leftAt = true, time.Now()
 	p.recordWithdrawalLocked()
-	if s.unsentLeft = append(s.unsentLeft, p); len(s.unsentLeft) == 1 {
+	if s.eventLog.unsentLeft = append(s.eventLog.unsentLeft, p); len(s.eventLog.unsentLeft) == 1 {
 		s.runAfter(leftBatchDelay, s.flushSettledLeft)
 	}
 }
@@ -57,7 +58,7 @@ func (s *Server) flushSettledLeft() {
 		ago := time.Since(p.leftAt)
 		return p.hasEnded || p.exitReason == "" && ago >= leftGrace && ago >= exitDelay(p.pid)
 	})
-	if len(s.unsentLeft) > 0 && !s.isClosed {
+	if len(s.eventLog.unsentLeft) > 0 && !s.isClosed {
 		s.runAfter(leftBatchDelay, s.flushSettledLeft)
 	}
 }
@@ -65,7 +66,7 @@ func (s *Server) flushSettledLeft() {
 // sendLeftLocked sends the PeerLeft events of the processes for which isSettled holds. It drops
 // those of processes that have failed.
 func (s *Server) sendLeftLocked(isSettled func(*proc) bool) {
-	s.unsentLeft = slices.DeleteFunc(s.unsentLeft, func(p *proc) bool {
+	s.eventLog.unsentLeft = slices.DeleteFunc(s.eventLog.unsentLeft, func(p *proc) bool {
 		switch {
 		case p.hasFailed:
 		case !isSettled(p):
@@ -124,19 +125,37 @@ func (s *Server) sendDisconnect(from *proc, b wire.DisconnectBody) {
 // is harmless.
 const maxBrokenComms = 1 << 16
 
+// eventLog is the state of the events for the processes. Server.mu guards it.
+type eventLog struct {
+	// Processes whose incarnation has ended without an event to the others.
+	unsentLeft []*proc
+	// Communicators that sendBroken has reported.
+	brokenComms  map[[16]byte]struct{}
+	revoked      events.Revocations
+	droppedNotes uint64
+}
+
+// addBroken adds a communicator to brokenComms, and reports whether it was new.
+func (l *eventLog) addBroken(comm [16]byte) bool {
+	if _, isKnown := l.brokenComms[comm]; isKnown {
+		return false
+	}
+	if len(l.brokenComms) == maxBrokenComms {
+		clear(l.brokenComms)
+	}
+	l.brokenComms[comm] = struct{}{}
+	return true
+}
+
 // sendBroken notifies the members of a communicator whose collectives have failed. It does so once,
 // although all members report it.
 func (s *Server) sendBroken(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from.recordWithdrawalLocked()
-	if _, isKnown := s.brokenComms[b.Comm]; isKnown || from.hasEnded {
+	if from.hasEnded || !s.eventLog.addBroken(b.Comm) {
 		return
 	}
-	if len(s.brokenComms) == maxBrokenComms {
-		clear(s.brokenComms)
-	}
-	s.brokenComms[b.Comm] = struct{}{}
 	var to []*conn
 	for _, rank := range b.Ranks {
 		if p := s.procs[rank]; p != nil && p != from && p.conn != nil {

@@ -29,21 +29,37 @@ func (s *Server) Listen(base string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isClosed || s.listener != nil {
+	if s.isClosed || s.socket.listener != nil {
 		l.Close()
 		os.RemoveAll(dir)
 		return errors.New("bootstrap server: Listen after Close, or a second time")
 	}
-	s.listener, s.dir, s.address = l, dir, "unix:"+l.Addr().String()
+	s.socket = jobSocket{listener: l, dir: dir, address: "unix:" + l.Addr().String()}
 	s.wg.Go(func() { s.accept(l) })
 	return nil
+}
+
+// jobSocket is the socket of a server in the directory of its job. Server.mu guards it.
+type jobSocket struct {
+	listener net.Listener
+	dir      string
+	address  string
+}
+
+// close stops listening, and returns the directory, which the caller removes with the socket.
+func (k *jobSocket) close() (dir string) {
+	if k.listener != nil {
+		k.listener.Close()
+	}
+	dir, k.dir = k.dir, ""
+	return dir
 }
 
 // Dir returns the job's directory, or "" before Listen and after Close.
 func (s *Server) Dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dir
+	return s.socket.dir
 }
 
 // Environ returns the variables, as "NAME=value", that identify process rank. They include the
@@ -56,7 +72,7 @@ func (s *Server) Environ(rank int) []string {
 		size = s.opt.Size
 	}
 	return []string{
-		wire.EnvAddress + "=" + s.address,
+		wire.EnvAddress + "=" + s.socket.address,
 		wire.EnvToken + "=" + s.token,
 		wire.EnvNamespace + "=" + s.opt.Namespace,
 		wire.EnvRank + "=" + strconv.Itoa(rank),

@@ -112,7 +112,7 @@ func (e *elastic) records() string {
 	s := e.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d processes, %d deaths, %d ends, %d departures, %d orders", len(s.procs), len(s.failures), len(s.endedRanks), len(s.unsentLeft), len(s.starting))
+	return fmt.Sprintf("%d processes, %d deaths, %d ends, %d departures, %d orders", len(s.procs), len(s.failures), len(s.endedRanks), len(s.eventLog.unsentLeft), len(s.starting))
 }
 
 // The server keeps as many ended processes as the limit of the job.

@@ -10,7 +10,7 @@ func (s *Server) sendNote(from *proc, b wire.NoteBody) {
 	from.clearWithdrawalLocked()
 	to := s.procs[b.Rank]
 	if from.hasEnded || to == nil || to.hasEnded || to.conn == nil || to.conn.unwrittenBytes() >= maxUnwritten/2 {
-		s.droppedNotes++
+		s.eventLog.droppedNotes++
 		return
 	}
 	frame, err := wire.Encode(wire.Note, 0, wire.NoteBody{Rank: from.rank, From: from.incarnation, To: b.To, Body: b.Body})

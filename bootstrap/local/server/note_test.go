@@ -28,8 +28,8 @@ func TestNote_ProcessHasEndedOrDoesNotRead_IsDropped(t *testing.T) {
 		if len(queue.queue) != c.frames {
 			t.Errorf("%s: %d frames, want %d", name, len(queue.queue), c.frames)
 		}
-		if want := uint64(2 - c.frames); s.droppedNotes != want {
-			t.Errorf("%s: %d notes dropped, want %d", name, s.droppedNotes, want)
+		if want := uint64(2 - c.frames); s.eventLog.droppedNotes != want {
+			t.Errorf("%s: %d notes dropped, want %d", name, s.eventLog.droppedNotes, want)
 		}
 		s.procs[0].conn = nil
 		if err := s.Close(); err != nil {

@@ -23,7 +23,7 @@ func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from.recordWithdrawalLocked()
-	if s.isClosed || from.hasEnded || s.revoked.IsKnown(b.Comm) {
+	if s.isClosed || from.hasEnded || s.eventLog.revoked.IsKnown(b.Comm) {
 		return
 	}
 	frame, err := wire.Encode(wire.Event, 0, wire.EventBody{
@@ -44,12 +44,12 @@ func (s *Server) sendRevoked(from *proc, b wire.ReportCommEventBody) {
 			p.conn.send(frame)
 		}
 	}
-	s.revoked.Add(b.Comm, one)
+	s.eventLog.revoked.Add(b.Comm, one)
 }
 
 // sendMissedLocked sends a process the revocations from before its connection.
 func (s *Server) sendMissedLocked(p *proc) {
-	for _, one := range s.revoked.Kept() {
+	for _, one := range s.eventLog.revoked.Kept() {
 		if i, isAbsent := slices.BinarySearch(one.Absent, p.rank); isAbsent {
 			one.Absent = slices.Delete(one.Absent, i, i+1)
 			p.conn.send(one.Frame)

@@ -24,7 +24,7 @@ func TestRevoke_MemberDoesNotReadOrIsNamedTwice_IsSentOnce(t *testing.T) {
 	if len(queue.queue) != 2 {
 		t.Errorf("%d frames, want a revocation and the event Broken", len(queue.queue))
 	}
-	if one := s.revoked.Kept(); len(one) != 1 || len(one[0].Absent) != 1 || one[0].Absent[0] != 3 {
+	if one := s.eventLog.revoked.Kept(); len(one) != 1 || len(one[0].Absent) != 1 || one[0].Absent[0] != 3 {
 		t.Errorf("kept: %+v, want one, of which rank 3 is due", one)
 	}
 	s.procs[0].conn = nil

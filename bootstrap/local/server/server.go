@@ -12,7 +12,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
-	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -105,11 +103,9 @@ type Server struct {
 
 	mu       sync.Mutex
 	isClosed bool
-	listener net.Listener
-	conns    map[*conn]struct{}
 	// Made by Listen.
-	dir     string
-	address string
+	socket jobSocket
+	conns  map[*conn]struct{}
 	// By rank. A rank below sets.Next without a record has ended; see endLocked.
 	procs map[uint32]*proc
 	sets  *sets.Table[request]
@@ -119,14 +115,9 @@ type Server struct {
 	failures []wire.EventBody
 	// Ended processes in procs, the oldest first.
 	endedRanks []uint32
-	// Processes whose incarnation has ended without an event to the others.
-	unsentLeft []*proc
-	// Communicators that sendBroken has reported.
-	brokenComms map[[16]byte]struct{}
+	eventLog   eventLog
 	// Nodes of a divided job by rank, of ended processes too. nil if the job is not divided.
 	nodeOfRank    []uint32
-	revoked       events.Revocations
-	droppedNotes  uint64
 	joins         join.Table[request]
 	published     join.ValueStore[request]
 	lastContextID uint64
@@ -182,13 +173,13 @@ func New(opt Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: a namespace of %d bytes: the limit is %d", framework.ErrConfig, len(opt.Namespace), bootstrap.MaxName)
 	}
 	s := &Server{
-		opt:         opt,
-		token:       rand.Text() + rand.Text(),
-		done:        make(chan struct{}),
-		conns:       map[*conn]struct{}{},
-		procs:       make(map[uint32]*proc, opt.Size),
-		joins:       join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
-		brokenComms: map[[16]byte]struct{}{}, starting: map[int]int{},
+		opt:      opt,
+		token:    rand.Text() + rand.Text(),
+		done:     make(chan struct{}),
+		conns:    map[*conn]struct{}{},
+		procs:    make(map[uint32]*proc, opt.Size),
+		joins:    join.Table[request]{Namespace: opt.Namespace, Size: opt.Size},
+		eventLog: eventLog{brokenComms: map[[16]byte]struct{}{}}, starting: map[int]int{},
 	}
 	s.addProcs(0, opt.Size)
 	s.joins.HasEnded = s.hasEnded
@@ -267,17 +258,13 @@ func (s *Server) Close() error {
 	}
 	s.isClosed = true
 	close(s.done)
-	if s.droppedNotes > 0 {
-		s.opt.Logger.Debug("bootstrap server: notes dropped", "count", s.droppedNotes)
+	if s.eventLog.droppedNotes > 0 {
+		s.opt.Logger.Debug("bootstrap server: notes dropped", "count", s.eventLog.droppedNotes)
 	}
-	if s.listener != nil {
-		s.listener.Close() // RemoveAll below removes the socket.
-	}
+	dir := s.socket.close()
 	for c := range s.conns {
 		c.drop()
 	}
-	dir := s.dir
-	s.dir = ""
 	s.mu.Unlock()
 	s.wg.Wait()
 	return os.RemoveAll(dir) // No effect for "".
