@@ -291,7 +291,7 @@ func steepest(cv *curve, worse func(small, large float64) float64) (worst float6
 // idle measures how much of a processor a blocked rank uses; the peers' figures
 // stand beside it for information.
 func (c *comparison) idle(ctx context.Context) (percent float64, of string, err error) {
-	f := figure{Bench: "idle", Ranks: 2, Unit: "%", Lower: true, iterations: 3}
+	f := figure{Bench: "idle", Ranks: 2, Unit: "%", Lower: true, loop: loop{iterations: 3}}
 	list, err := c.between(ctx, f, side{c.ours(c.ferry, f, nil), ferryRanks})
 	if err != nil {
 		return 0, "", err

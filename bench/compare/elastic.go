@@ -14,7 +14,7 @@ const firstRanks = 2
 
 // elastic is a figure of `ferry bench grow` or shrink.
 func elastic(name, bench string, added int, flags ...string) figure {
-	f := figure{Name: name, Bench: bench, Size: added, Ranks: firstRanks, added: added, Unit: "ms", Lower: true, iterations: 3, warmup: 1}
+	f := figure{Name: name, Bench: bench, Size: added, Ranks: firstRanks, added: added, Unit: "ms", Lower: true, loop: loop{iterations: 3, warmup: 1}}
 	f.job = func(program string) []string {
 		family, _, _ := strings.Cut(bench, "/")
 		args := []string{program, "bench", family, "-n", strconv.Itoa(firstRanks), "--add", strconv.Itoa(added),

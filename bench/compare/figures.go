@@ -17,25 +17,19 @@ type figure struct {
 	Unit  string `json:"unit"` // A key of units.
 	Lower bool   `json:"lower_is_better"`
 
-	// Largest size in bytes, or 0 for a single size.
-	upTo       int
-	iterations int
-	warmup     int
-	flags      []string // Additional flags of ferry.
+	loop
+	counterpart
+
+	// Additional flags of ferry.
+	flags []string
 	// Number of paired threads of each rank on both sides, or 0 for paired ranks.
-	threads   int
-	peerFlags []string // Additional flags of the peers.
+	threads int
+	// Additional flags of the peers.
+	peerFlags []string
 	// Command line of ferry, or nil for `ferry bench`.
 	job jobOf
 	// Network instead of shared memory, as in a setting's Only, or empty.
 	network string
-	// Name of the only peer with the benchmark, or empty.
-	only string
-	// Peer with the launcher of both sides, or empty for separate launchers.
-	under string
-	// Ferry in another variant instead of the peers, or nil.
-	versus *variant
-	wanted bound // Wanted ratio to versus.
 	// The median of batches is the figure, because disturbances dominate the average.
 	usesMedian bool
 	// Number of processes that are added to Ranks, or removed again.
@@ -49,6 +43,26 @@ type figure struct {
 	WantedBest float64 `json:"wanted_best,omitempty"`
 	// A better ratio than the wanted one.
 	Aim string `json:"aim"`
+}
+
+// loop has the sizes and iterations of a benchmark.
+type loop struct {
+	// Largest size in bytes, or 0 for a single size.
+	upTo       int
+	iterations int
+	warmup     int
+}
+
+// counterpart chooses the other side of a figure. The zero value is all peers with their own launchers.
+type counterpart struct {
+	// Name of the only peer with the benchmark, or empty.
+	only string
+	// Peer with the launcher of both sides, or empty for separate launchers.
+	under string
+	// Ferry in another variant instead of the peers, or nil.
+	versus *variant
+	// Wanted ratio to versus.
+	wanted bound
 }
 
 // A jobOf returns the command line of a job of a ferry program.
@@ -97,7 +111,7 @@ func window(name, bench, unit string, size int, def, best float64, aim string) f
 }
 
 func job(name, bench string, ranks int, wanted float64, aim string) figure {
-	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Wanted: wanted, WantedBest: wanted, Aim: aim, iterations: 1}
+	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Wanted: wanted, WantedBest: wanted, Aim: aim, loop: loop{iterations: 1}}
 }
 
 // underLauncher is a figure beside one peer alone, with both sides started by its
@@ -113,7 +127,7 @@ func underLauncher(f figure, launcher, peer string) figure {
 func collective(name, bench string, size, ranks int, def, best float64, aim string) figure {
 	f := figure{
 		Name: name, Bench: bench, Size: size, Ranks: ranks, Unit: "us", Lower: true,
-		Wanted: def, WantedBest: best, Aim: aim, iterations: 1000, warmup: 100,
+		Wanted: def, WantedBest: best, Aim: aim, loop: loop{iterations: 1000, warmup: 100},
 	}
 	if ranks > 2 || size > largeMessage {
 		f.iterations, f.warmup = 100, 10
@@ -153,7 +167,7 @@ func matchRows() (list []figure) {
 		for _, at := range matchDepths {
 			f := figure{
 				Name: "match behind " + at.name + " " + queue, Bench: "match/" + queue + "/backwards", Size: at.depth, Ranks: 2, Unit: "ns", Lower: true,
-				Wanted: at.wanted, WantedBest: at.wanted, Aim: "0.02", iterations: at.iterations, warmup: 1,
+				Wanted: at.wanted, WantedBest: at.wanted, Aim: "0.02", loop: loop{iterations: at.iterations, warmup: 1},
 			}
 			f.job = func(program string) []string {
 				return []string{program, "bench", "match", "--queue", queue + "/backwards", "--depth", fmt.Sprintf("%d:%d", at.depth, at.depth),

@@ -32,7 +32,7 @@ func (c *comparison) memories(ctx context.Context) error {
 	}{
 		{2, "memory", toNeighbours}, {32, "memory", toNeighbours}, {130, "memory", toNeighbours}, {32, "memory_all", "to everyone"},
 	} {
-		f := figure{Bench: job.bench, Ranks: job.ranks, iterations: 1}
+		f := figure{Bench: job.bench, Ranks: job.ranks, loop: loop{iterations: 1}}
 		take := func(of string, args []string) error {
 			m := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: of}
 			err := c.memory(ctx, &m, args)
@@ -82,7 +82,7 @@ func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) er
 // privateOverTCP is how much memory a rank of two has for itself over btl/tcp, to
 // how much through libfabric.
 func (c *comparison) privateOverTCP(ctx context.Context) (ratio float64, of string, err error) {
-	f := figure{Bench: "memory", Ranks: 2, iterations: 1}
+	f := figure{Bench: "memory", Ranks: 2, loop: loop{iterations: 1}}
 	var each []float64
 	for _, flags := range [][]string{viaTCP, throughOFI(f).flags} {
 		m := memoryRow{Ranks: f.Ranks, Of: "ferry " + strings.Join(flags, " ")}
