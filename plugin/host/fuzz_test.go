@@ -107,8 +107,8 @@ func FuzzMessages(f *testing.F) {
 			t.Errorf("%+v", e)
 		}
 		m.endPathsTo(peer.Incarnation, "send", errors.New("the path ends"))
-		if len(m.outbounds) > 0 || len(m.inbounds) > 2 {
-			t.Errorf("%d paths to peers, and %d from them are left", len(m.outbounds), len(m.inbounds))
+		if len(m.paths.outbounds) > 0 || len(m.paths.inbounds) > 2 {
+			t.Errorf("%d paths to peers, and %d from them are left", len(m.paths.outbounds), len(m.paths.inbounds))
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/ring"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/doorbell"
 	"github.com/ferrympi/ferry/plugin/internal/wire"
 	"github.com/ferrympi/ferry/progress"
@@ -33,20 +32,12 @@ type module struct {
 	blob      atomic.Pointer[[]byte] // nil while no plugin runs.
 
 	// The other fields belong to the plugin that runs, or has run last.
-	process      *process
-	producer     *ring.Producer
-	consumer     *ring.Consumer
-	pluginBell   progress.RemoteBell
-	sleepBell    doorbell.Bell        // Set while this process sleeps.
-	outbounds    map[uint32]*outbound // By path number, which is even.
-	inbounds     map[uint32]*inbound  // By path number, which is odd.
-	lastOutbound uint32               // Last number in outbounds.
-	lastInbound  uint32               // Last number in inbounds.
-	// Not opened by the plugin yet, oldest first.
-	opening []*outbound
-	// Messages without room in the ring.
-	queue    [][]byte
-	received uint64 // Number of received messages.
+	process   *process
+	outgoing  sendQueue
+	consumer  *ring.Consumer
+	sleepBell doorbell.Bell // Set while this process sleeps.
+	paths     pathTable
+	received  uint64 // Number of received messages.
 	// The plugin may have written to wake since the last read.
 	hasSlept bool
 	// Reason of the end, once the protocol is notified.
@@ -57,13 +48,12 @@ type module struct {
 func (m *module) attach(p *process) {
 	toPlugin, toRank := wire.Rings(p.mem, p.cells)
 	m.process = p
-	m.producer, _ = ring.NewProducer(toPlugin[0], toPlugin[1]) // The memory has the right size.
+	producer, _ := ring.NewProducer(toPlugin[0], toPlugin[1]) // The memory has the right size.
 	m.consumer, _ = ring.NewConsumer(toRank[0], toRank[1])
-	m.pluginBell = progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])
+	m.outgoing = sendQueue{producer: producer, bell: progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])}
 	m.sleepBell = doorbell.At(p.mem[wire.RankBell : wire.RankBell+doorbell.Size])
-	m.outbounds, m.inbounds = map[uint32]*outbound{}, map[uint32]*inbound{}
-	m.lastOutbound, m.lastInbound, m.received, m.endReason = 0, 0, 0, nil
-	m.opening, m.queue = nil, nil
+	m.paths = newPathTable()
+	m.received, m.endReason = 0, nil
 	m.blob.Store(&p.offer.Blob)
 }
 
@@ -108,10 +98,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	m.lastOutbound += 2
-	e := &outbound{m: m, id: m.lastOutbound, peer: peer.Incarnation, openDeadline: time.Now().Add(m.params.Opening)}
-	m.outbounds[e.id] = e
-	m.opening = append(m.opening, e)
+	e := &outbound{m: m, peer: peer.Incarnation, openDeadline: time.Now().Add(m.params.Opening)}
+	m.paths.addOutbound(e)
 	target := wire.Target{Caller: wire.CallerOf(peer.Incarnation, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Incarnation), Blob: peer.Blob}
 	m.sendMessage(wire.Connect, e.id, target.Bytes())
 	return e, nil
@@ -122,59 +110,17 @@ func (m *module) sendMessage(kind, path uint32, body []byte) {
 	if m.endReason != nil {
 		return
 	}
-	if len(m.queue) == 0 {
-		if b := m.producer.Reserve(wire.Prefix + len(body)); b != nil {
-			wire.Put(b, kind, path)
-			m.producer.Commit(wire.Prefix + copy(b[wire.Prefix:], body))
-			m.pluginBell.Ring()
-			return
-		}
+	if !m.outgoing.send(kind, path, body) {
+		m.env.Engine.Nudge()
 	}
-	b := make([]byte, wire.Prefix, wire.Prefix+len(body))
-	wire.Put(b, kind, path)
-	m.queue = append(m.queue, append(b, body...))
-	m.producer.Wait(len(m.queue[0]))
-	m.env.Engine.Nudge()
 }
 
 // sendFrame sends a frame in two parts.
 func (m *module) sendFrame(path uint32, head, tail []byte) {
-	n := wire.Prefix + len(head) + len(tail)
-	var b []byte
-	if m.endReason == nil && len(m.queue) == 0 { // The memory of an ended plugin is not mapped.
-		b = wire.Reserve(m.producer, n)
-	}
-	if b == nil {
-		m.sendMessage(wire.Frame, path, slices.Concat(head, tail))
+	if m.endReason == nil && m.outgoing.sendFrame(path, head, tail) { // The memory of an ended plugin is not mapped.
 		return
 	}
-	wire.Put(b, wire.Frame, path)
-	copy(b[wire.Prefix:], head)
-	cpu.CopyShared(b[wire.Prefix+len(head):], tail)
-	m.producer.Commit(n)
-	m.pluginBell.Ring()
-}
-
-// flush sends queued messages. The number of its polls is bounded for any contents of the ring's header.
-func (m *module) flush() (n int) {
-	for range messagesPerPoll {
-		if len(m.queue) == 0 {
-			break
-		}
-		b := wire.Reserve(m.producer, len(m.queue[0]))
-		if b == nil {
-			if !m.producer.Wait(len(m.queue[0])) {
-				n++ // There is room now.
-				continue
-			}
-			break
-		}
-		m.producer.Commit(copy(b, m.queue[0]))
-		m.queue = m.queue[1:]
-		m.pluginBell.Ring()
-		n++
-	}
-	return n
+	m.sendMessage(wire.Frame, path, slices.Concat(head, tail))
 }
 
 // FD and Arm implement waiting for the module. The plugin writes to the descriptor only if this process is asleep.
@@ -195,16 +141,16 @@ func (m *module) Arm() bool {
 
 // Due implements progress.Timed for the time limit of opening a path.
 func (m *module) Due() time.Duration {
-	if len(m.opening) == 0 {
+	if len(m.paths.opening) == 0 {
 		return 0
 	}
-	return max(time.Until(m.opening[0].openDeadline), 1)
+	return max(time.Until(m.paths.opening[0].openDeadline), 1)
 }
 
 // expireOpenings ends the paths that have not opened within the time limit.
 func (m *module) expireOpenings() (n int) {
-	for len(m.opening) > 0 {
-		e := m.opening[0]
+	for len(m.paths.opening) > 0 {
+		e := m.paths.opening[0]
 		if !e.isOpened && !e.isClosed {
 			if time.Now().Before(e.openDeadline) {
 				break
@@ -213,7 +159,7 @@ func (m *module) expireOpenings() (n int) {
 			n++
 			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: no reply of the plugin within %v (open_timeout)", btl.ErrNeverOpened, m.params.Opening))
 		}
-		m.opening = m.opening[1:]
+		m.paths.opening = m.paths.opening[1:]
 	}
 	return n
 }
@@ -236,8 +182,8 @@ func (m *module) Poll() (n int) {
 	if n = m.receive(messagesPerPoll); m.endReason != nil {
 		return n
 	}
-	n += m.flush()
-	if n == 0 && len(m.opening) > 0 {
+	n += m.outgoing.flush()
+	if n == 0 && len(m.paths.opening) > 0 {
 		n += m.expireOpenings()
 	}
 	if n == 0 {
@@ -279,7 +225,7 @@ func (m *module) receive(most int) (n int) {
 // release returns the cells of the plugin's last message.
 func (m *module) release() {
 	if m.consumer.Release() {
-		m.pluginBell.Ring()
+		m.outgoing.bell.Ring()
 	}
 }
 
@@ -296,14 +242,14 @@ func (m *module) readWake() (n int) {
 // endAllPaths ends all paths, and notifies the protocol.
 func (m *module) endAllPaths(why error) int {
 	m.endReason = why
-	m.queue, m.opening = nil, nil
+	m.outgoing.queue, m.paths.opening = nil, nil
 	m.blob.Store(nil)
 	again := m.scheduleRestart(why)
 	peers := map[framework.Incarnation]bool{} // Whether a path had opened.
-	for _, e := range m.outbounds {
+	for _, e := range m.paths.outbounds {
 		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
 	}
-	for _, p := range m.inbounds {
+	for _, p := range m.paths.inbounds {
 		peers[p.peer] = true
 	}
 	for peer, opened := range peers {
@@ -323,18 +269,11 @@ func (m *module) handleMessage(b []byte) error {
 	if err != nil {
 		return err
 	}
-	var e *outbound
-	var p *inbound
-	if path%2 == 0 {
-		e = m.outbounds[path]
-	} else {
-		p = m.inbounds[path]
-	}
-	was := path != 0 && (path%2 == 0 && path <= m.lastOutbound || path%2 == 1 && path <= m.lastInbound)
+	e, p, existed := m.paths.find(path)
 	switch {
 	case kind == wire.Accept:
 		return m.accept(path, body)
-	case !was:
+	case !existed:
 		return fmt.Errorf("message %d of path %d, which never existed", kind, path)
 	case e == nil && p == nil: // The path has ended here, and the plugin had not been notified.
 	case kind == wire.Frame && p != nil:
@@ -364,17 +303,17 @@ func (m *module) accept(path uint32, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if path%2 == 0 || path <= m.lastInbound {
-		return fmt.Errorf("a peer's path has number %d, after %d", path, m.lastInbound)
+	if path%2 == 0 || path <= m.paths.lastInbound {
+		return fmt.Errorf("a peer's path has number %d, after %d", path, m.paths.lastInbound)
 	}
-	m.lastInbound = path
+	m.paths.lastInbound = path
 	incarnation, err := c.Incarnation(m.env.Worlds)
 	if err != nil {
 		m.sendMessage(wire.Refuse, path, []byte(err.Error()))
 		return nil
 	}
 	p := &inbound{m: m, id: path, peer: incarnation}
-	m.inbounds[path] = p
+	m.paths.inbounds[path] = p
 	p.up = m.env.Upcall.Accept(incarnation)
 	return nil
 }
@@ -385,7 +324,7 @@ func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) 
 	switch how {
 	case wire.Left:
 		if p != nil {
-			delete(m.inbounds, p.id)
+			delete(m.paths.inbounds, p.id)
 		}
 		return
 	case wire.NeverOpened:
@@ -407,19 +346,19 @@ func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) 
 // closed is not reported. The plugin is notified of all paths that it may still use.
 func (m *module) endPathsTo(peer framework.Incarnation, op string, err error) {
 	never, tell := errors.Is(err, btl.ErrNeverOpened), false
-	for id, e := range m.outbounds {
+	for id, e := range m.paths.outbounds {
 		if e.peer == peer && (!never || !e.isOpened) {
 			tell = tell || !e.isClosed
 			e.isClosed = true
 			e.completed = e.sent
-			delete(m.outbounds, id)
+			delete(m.paths.outbounds, id)
 			m.sendMessage(wire.Leave, id, nil)
 		}
 	}
-	for id, p := range m.inbounds {
+	for id, p := range m.paths.inbounds {
 		if p.peer == peer && !never {
 			tell = true
-			delete(m.inbounds, id)
+			delete(m.paths.inbounds, id)
 		}
 	}
 	if tell {
@@ -429,14 +368,14 @@ func (m *module) endPathsTo(peer framework.Incarnation, op string, err error) {
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Incarnation) {
-	for _, e := range m.outbounds {
+	for _, e := range m.paths.outbounds {
 		if e.peer == peer {
 			e.Close()
 		}
 	}
-	for id, p := range m.inbounds {
+	for id, p := range m.paths.inbounds {
 		if p.peer == peer {
-			delete(m.inbounds, id)
+			delete(m.paths.inbounds, id)
 		}
 	}
 }

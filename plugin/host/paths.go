@@ -48,7 +48,9 @@ func (e *outbound) send(head, tail []byte) {
 	e.m.sendFrame(e.id, head, tail)
 }
 
-func (e *outbound) isBlocked() bool { return e.credit == 0 || e.isClosed || len(e.m.queue) > 0 }
+func (e *outbound) isBlocked() bool {
+	return e.credit == 0 || e.isClosed || len(e.m.outgoing.queue) > 0
+}
 
 // SendShort implements btl.ShortSender. A short frame is copied once, into the ring.
 func (e *outbound) SendShort(h btl.ShortHeader, payload []byte) bool {
@@ -79,7 +81,7 @@ func (e *outbound) Close() {
 		return
 	}
 	e.isClosed = true
-	delete(e.m.outbounds, e.id)
+	delete(e.m.paths.outbounds, e.id)
 	e.m.sendMessage(wire.Leave, e.id, nil)
 }
 
@@ -99,7 +101,7 @@ type fromPeer struct {
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
-	for _, p := range m.inbounds {
+	for _, p := range m.paths.inbounds {
 		if p.peer == peer {
 			return &fromPeer{m, peer}
 		}
@@ -126,7 +128,7 @@ func (s *fromPeer) Peek(polls int) []byte {
 		kind, path, body, _ := wire.Take(b)
 		switch kind {
 		case wire.Frame:
-			if p := m.inbounds[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
+			if p := m.paths.inbounds[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
 				return nil
 			}
 			return body
