@@ -112,61 +112,6 @@ of a rate above 3 times the mean. For a time, p99 is thus among the slowest
 batches; for a bandwidth or a rate it is among the fastest, and min is the slow
 end.`
 
-// options of one run; all ranks have the same.
-type options struct {
-	benchmark
-	processes int // -n: ranks, or with goroutines processes that have them
-	// Blocks of processes that share no memory; 0: not given.
-	nodes int
-	// Goroutine ranks of each process; 0: processes are the ranks.
-	goroutines int
-	ranks      int // Follows from both.
-	// Goroutines of each rank of latency_mt, or of mbw_mr if isPaired.
-	threads int
-	// Goroutines are paired, in mbw_mr with --threads.
-	isPaired bool
-	// Each pair of goroutines has a stream.
-	onStreams  bool
-	sizes      string
-	min, max   int    // of sizes
-	memory     string // limit of a rank's buffers
-	iterations int    // 0: OSU's
-	warmup     int    // -1: OSU's
-	format     string
-	json       settings.JSON
-	allocMem   bool
-	halfSteps  bool
-	level      string // of threads
-	connected  int    // of any_lat and latency; 0: all
-	elements   string // of reductions
-	depths     string // of match
-	// Queue of match, or empty for all.
-	queue    string
-	depthMin int
-	depthMax int
-	in       string // Blocking call of idle.
-	// Change of change, or empty for all.
-	to   string
-	live string // Live memory of latency.
-	// Allocation per message of latency.
-	alloc string
-	// Processes that grow and shrink add and remove.
-	add     int
-	isAsync bool // They compute during a change.
-	// Parsed live and alloc, or nil without both.
-	tail   *tail
-	set    *[]string
-	isRank bool
-
-	// isPersistent makes a collective one of Start and Wait.
-	isPersistent bool
-	// isSeparate makes halo and isendrecv messages of Isend and Irecv.
-	isSeparate bool
-
-	given func(flag string) bool // it is on the command line
-	flags []string               // that are given, for ranks
-}
-
 // Command returns the command.
 func Command() *cobra.Command { return new(options).command() }
 
@@ -197,35 +142,18 @@ func (o *options) command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&o.processes, "n", "n", o.processes, "number of ranks `N`, or of processes with --goroutines")
-	f.IntVar(&o.nodes, "nodes", 0, "divide the processes into `K` blocks that share no memory, as on K nodes")
-	f.Lookup("nodes").DefValue = "1"
-	f.IntVar(&o.goroutines, "goroutines", 0, "ranks are `M` goroutines of each process")
-	f.IntVar(&o.threads, "threads", 2, "for latency_mt and mbw_mr: `T` goroutines of each rank")
-	f.BoolVar(&o.onStreams, "streams", false, "for mbw_mr --threads: a stream for each pair of goroutines, in place of a dup")
+	o.rankOptions.addFlags(f)
+	o.sizeOptions.addFlags(f)
+	o.loopOptions.addFlags(f)
+	o.matchOptions.addFlags(f)
+	o.changeOptions.addFlags(f)
+	o.tailOptions.addFlags(f)
 	f.BoolVar(&o.isPersistent, "persistent", false, "for halo and blocking collectives: Start and Wait of a persistent operation")
 	f.BoolVar(&o.isSeparate, "isend-irecv", false, "for halo and isendrecv: messages of Isend and Irecv")
-	f.StringVarP(&o.sizes, "m", "m", "1:4MiB", "message sizes, doubling from `MIN:MAX`")
-	f.StringVarP(&o.memory, "mem-limit", "M", "512MiB", "refuse sizes for which the buffers of a rank would take more than `SIZE`")
-	f.IntVarP(&o.iterations, "i", "i", 0, "iterations `N`, in place of OSU's")
-	f.IntVarP(&o.warmup, "x", "x", -1, "warm-up iterations `N`, in place of OSU's")
-	f.Lookup("n").DefValue, f.Lookup("i").DefValue, f.Lookup("x").DefValue = "2", "0", "0" // The help omits zero defaults.
 	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (as --json), csv or gobench")
 	o.json.Flag(f, "write each row as a line of JSON")
-	f.BoolVar(&o.allocMem, "alloc-mem", false, "buffers that other processes of the node read directly")
-	f.BoolVar(&o.halfSteps, "half-steps", false, "also the sizes between, each half as large again as the size below it")
-	f.StringVar(&o.level, "thread-level", "multiple", "`LEVEL` of threads that ranks promise: single, funneled, serialized or multiple")
-	f.IntVar(&o.connected, "connected", 0, "for any_lat and latency: `N` ranks, instead of all, connect to the two that are measured")
-	f.Lookup("connected").DefValue = "0"
-	f.StringVar(&o.queue, "queue", "", "for match: only this `QUEUE`, such as posted/backwards")
-	f.StringVar(&o.depths, "depth", "10:100000", "for match: queue depths from `MIN:MAX`, each ten times the one before")
 	f.StringVar(&o.elements, "type", elementTypes[0], "for reductions: `TYPE` of elements, float or int, of 4 bytes each")
 	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
-	f.StringVar(&o.live, "live", "0B", "for latency: ranks keep `SIZE` of objects that point to one another")
-	f.StringVar(&o.alloc, "alloc", "0B", "for latency: ranks allocate `SIZE` for each message")
-	f.StringVar(&o.to, "to", "", "for change: only this `CHANGE`, "+strings.Join(changesTo, " or "))
-	f.IntVar(&o.add, "add", 8, "for grow and shrink: add and remove `N` processes")
-	f.BoolVar(&o.isAsync, "async", false, "for grow and shrink: ranks compute during the change")
 	o.set = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
@@ -375,7 +303,7 @@ func (o *options) checkMemory() error {
 }
 
 // next returns the size after n.
-func (o *options) next(n int) int {
+func (o *sizeOptions) next(n int) int {
 	switch {
 	case !o.halfSteps || n < 2:
 		return max(1, 2*n)
@@ -390,7 +318,7 @@ const largeMessage = 8192
 
 // loop returns the iterations for a size: those of the user, or the given
 // numbers of OSU. Each iteration is one sample.
-func (o *options) loop(size int, small, smallWarmup, large, largeWarmup int) loop {
+func (o *loopOptions) loop(size int, small, smallWarmup, large, largeWarmup int) loop {
 	l := loop{iterations: small, warmup: smallWarmup, batch: 1, counts: 1}
 	if size > largeMessage {
 		l.iterations, l.warmup = large, largeWarmup

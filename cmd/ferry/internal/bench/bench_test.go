@@ -28,7 +28,7 @@ func TestSizes_ParsedLikeOSU(t *testing.T) {
 		t.Errorf("sizes from 0 to 4: %v", sizes)
 	}
 	sizes = nil
-	for n := 0; n <= 16; n = (&options{halfSteps: true}).next(n) {
+	for n := 0; n <= 16; n = (&options{sizeOptions: sizeOptions{halfSteps: true}}).next(n) {
 		sizes = append(sizes, n)
 	}
 	if !slices.Equal(sizes, []int{0, 1, 2, 3, 4, 6, 8, 12, 16}) {
@@ -37,7 +37,7 @@ func TestSizes_ParsedLikeOSU(t *testing.T) {
 }
 
 func TestIterations_EqualOSU(t *testing.T) {
-	o := &options{warmup: -1}
+	o := &options{loopOptions: loopOptions{warmup: -1}}
 	if l := o.loop(largeMessage, 10000, 100, 1000, 10); l.iterations != 10000 || l.warmup != 100 {
 		t.Errorf("small: %d, %d", l.iterations, l.warmup)
 	}

@@ -28,7 +28,7 @@ func TestCheck_RecoverWithoutN_HasFourRanks(t *testing.T) {
 func TestRevoked_CommunicatorOfAnySize_ShrinksToAllRanks(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		mpitest.Run(t, n, func(ctx context.Context, c *mpi.Comm) error {
-			r := &rank{o: &options{iterations: 3, warmup: 1}, comm: c}
+			r := &rank{o: &options{loopOptions: loopOptions{iterations: 3, warmup: 1}}, comm: c}
 			if _, err := r.shrink(ctx, 0); err != nil {
 				return err
 			}

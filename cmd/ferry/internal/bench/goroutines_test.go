@@ -24,7 +24,7 @@ func TestBinding_GoroutineRanks_HaveCoresOfTheirOwnOrNone(t *testing.T) {
 		{"latency_mt", 2, 0, 6, false, 3},
 		{"latency_mt", 2, 0, 2, true, 0},
 	} {
-		o := options{benchmark: benchmark{name: c.name}, processes: c.processes, goroutines: c.goroutines, threads: 3}
+		o := options{benchmark: benchmark{name: c.name}, rankOptions: rankOptions{processes: c.processes, goroutines: c.goroutines, threads: 3}}
 		o.ranks = c.processes * max(1, c.goroutines)
 		if bind, cores := o.binding(c.cores); bind != c.wantBind || cores != c.wantCores {
 			t.Errorf("%+v: bind %v, cores %d", c, bind, cores)

@@ -26,7 +26,7 @@ func (o *options) pairGoroutines() {
 }
 
 // pairsEach is the number of goroutines of a rank that are paired, 1 if ranks are.
-func (o *options) pairsEach() int {
+func (o *rankOptions) pairsEach() int {
 	if o.isPaired {
 		return o.threads
 	}

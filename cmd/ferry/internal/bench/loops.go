@@ -262,7 +262,7 @@ func (r *rank) windowsOn(c *mpi.Comm, size int) (func(ctx context.Context, l loo
 }
 
 // windows returns the loop of benchmarks that send windows of messages.
-func (o *options) windows(size int) loop { return o.loop(size, 100, 10, 20, 2) }
+func (o *loopOptions) windows(size int) loop { return o.loop(size, 100, 10, 20, 2) }
 
 func isends(c *mpi.Comm, reqs []mpi.Request, buf []byte, peer, tag int) (err error) {
 	for w := range reqs {

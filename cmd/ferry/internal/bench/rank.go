@@ -103,7 +103,7 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 // All of them call it, and rank 0 receives each row. There is no raw hop, because the ranks may be on different
 // nodes.
 func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
-	o := options{processes: c.Size()}
+	o := options{rankOptions: rankOptions{processes: c.Size()}}
 	cmd := o.command()
 	if err := cmd.ParseFlags(args); err != nil {
 		return exit.Usagef("%w", err)
