@@ -365,7 +365,7 @@ func TestChange_AddedRanks_AreInReportOfHang(t *testing.T) {
 func TestChange_OneRankThatMayGrow_SharesItsOutput(t *testing.T) {
 	k := &sink{}
 	for most, want := range map[int]bool{0: true, 1: true, 2: false} {
-		s := &supervisor{job: &Job{size: 1, MaxRanks: most}}
+		s := &supervisor{job: &Job{layout: layout{size: 1}, MaxRanks: most}}
 		if got := s.isExclusive(&rank{}, k); got != want {
 			t.Errorf("at most %d ranks: exclusive %t", most, got)
 		}

@@ -45,14 +45,18 @@ const StatusTimeout = 124
 // StatusOutput is the exit status of a job that failed only to write its output.
 const StatusOutput = 1
 
-// A Part is one more program of a job. Its ranks follow those of the parts before.
+// A Part is one program of a job. Its ranks follow those of the parts before.
 type Part struct {
-	Program string   // as Job's
-	Args    []string // without the program's name
-	N       int      // ranks
+	// A path, or a name to be found in PATH. Resolve checks it beforehand.
+	Program string
+	// Without the program's name.
+	Args []string
+	// Number of ranks.
+	N int
 	// Working directory, or empty for this process's.
 	Dir string
-	Env []string // added to this process's environment
+	// NAME=value, added to this process's environment; later ones win.
+	Env []string
 }
 
 // check finds the part's program, before anything starts.
@@ -73,13 +77,10 @@ func (p *Part) check() error {
 
 // A Job describes a job. Program and N are required.
 type Job struct {
-	Program string   // a path, or a name to be found in PATH; Resolve checks it beforehand
-	Args    []string // without the program's name
-	N       int      // ranks of Program
-	// Working directory, or empty for this process's.
-	Dir   string
-	Env   []string // NAME=value, added to this process's environment; later ones win
-	More  []Part   // further programs
+	// First program.
+	Part
+	// Further programs.
+	More  []Part
 	Psets []server.Pset
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those
 	// that leave do not count. 0: the number of the first ranks.
@@ -90,54 +91,15 @@ type Job struct {
 	// SIGTERM. With 0 it is DefaultLeaveGrace.
 	LeaveGrace time.Duration
 
-	parts []Part // all of them
-	size  int    // First ranks of all of them.
-	// Processors by rank. It is nil if ranks are not bound.
-	bindings [][]int
-
-	// Bind gives each rank one core, in turn; cores of their own first, then
-	// their hardware threads. More ranks than cores wrap round.
-	Bind bool
-	// Cores, if not 0, gives each rank that many cores which no other rank gets, in the order of Bind. Run
-	// returns ErrConfig if there are too few, and an added rank is refused. GOMAXPROCS of a rank is that number, and 2 for a single
-	// core, unless the environment sets it.
-	Cores int
+	layout
+	Binding
 
 	// Stdin is the input of rank 0, or nil. The other ranks have none.
 	Stdin *os.File
 	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
 	Files []*os.File
-	// Stdout and Stderr take the ranks' output. Ranks inherit a terminal, and /dev/null;
-	// only their standard error on a terminal is a pseudo-terminal of the rank's own
-	// (pty.go). Other output passes through this process. No byte is changed. Lines of
-	// different ranks never mix, and a line that lacks its end is withheld until MaxLine
-	// bytes. With one rank and a file, or OutputDir, every byte is written at once, and if
-	// both are the same file, the order of the rank's writes is kept. A writer is called by
-	// one goroutine at a time, and may block. Run waits for the reader of the output, unless the job is
-	// cut short (Result.OutputLost).
-	Stdout, Stderr io.Writer
-	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
-	// is cut into several.
-	Tag bool
-	// OutputDir, if not empty, gets a file for each rank, in place of Stdout and Stderr:
-	// "rank.0", or "rank.00" to "rank.15", so that their names are sorted as ranks are.
-	// It is created if necessary; files of those names are overwritten.
-	OutputDir string
-
-	// Continue lets the other ranks continue when one fails, with a report of the failure.
-	// Otherwise they get SIGTERM after Grace, and SIGKILL after
-	// another Grace.
-	Continue bool
-	// Tolerate is the number of ranks of a job with Continue that may fail without an effect on its
-	// status. Ranks that a change of the job has removed do not count.
-	Tolerate int
-	// LossGrace is the time until a rank without a connection to this process counts as failed. It is the
-	// ranks' bootstrap.timeout, after which the rank has disconnected from the others. With 0 it is
-	// bootstrap.DefaultTimeout.
-	LossGrace time.Duration
-	// ProcessTimeout is the ranks' bootstrap.process_timeout. A rank that is reported dead and still
-	// runs after LossGrace ends the job, or is killed with Continue. 0: none is.
-	ProcessTimeout time.Duration
+	Output
+	FailurePolicy
 
 	// Sweep kills all remaining descendants of ranks at the end, in any session or process group. This
 	// process permanently becomes the parent of orphans. Its earlier children are excluded. Without
@@ -162,6 +124,65 @@ type Job struct {
 	// Cleanup is called once, after the end of all processes of the job, to remove resources of
 	// killed ones. namespace is the job's. It may be nil.
 	Cleanup func(namespace string)
+}
+
+// layout is derived from a job.
+type layout struct {
+	// All parts, the first one of the job included.
+	parts []Part
+	// First ranks of all parts.
+	size int
+	// Processors by rank. It is nil if ranks are not bound.
+	bindings [][]int
+}
+
+// Binding binds ranks to processors.
+type Binding struct {
+	// Bind gives each rank one core, in turn; cores of their own first, then
+	// their hardware threads. More ranks than cores wrap round.
+	Bind bool
+	// Cores, if not 0, gives each rank that many cores which no other rank gets, in the order of Bind. Run
+	// returns ErrConfig if there are too few, and an added rank is refused. GOMAXPROCS of a rank is that number, and 2 for a single
+	// core, unless the environment sets it.
+	Cores int
+}
+
+// Output is where the output of ranks goes.
+type Output struct {
+	// Stdout and Stderr take the ranks' output. Ranks inherit a terminal, and /dev/null;
+	// only their standard error on a terminal is a pseudo-terminal of the rank's own
+	// (pty.go). Other output passes through this process. No byte is changed. Lines of
+	// different ranks never mix, and a line that lacks its end is withheld until MaxLine
+	// bytes. With one rank and a file, or OutputDir, every byte is written at once, and if
+	// both are the same file, the order of the rank's writes is kept. A writer is called by
+	// one goroutine at a time, and may block. Run waits for the reader of the output, unless the job is
+	// cut short (Result.OutputLost).
+	Stdout, Stderr io.Writer
+	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
+	// is cut into several.
+	Tag bool
+	// OutputDir, if not empty, gets a file for each rank, in place of Stdout and Stderr:
+	// "rank.0", or "rank.00" to "rank.15", so that their names are sorted as ranks are.
+	// It is created if necessary; files of those names are overwritten.
+	OutputDir string
+}
+
+// FailurePolicy limits the effects of failed ranks.
+type FailurePolicy struct {
+	// Continue lets the other ranks continue when one fails, with a report of the failure.
+	// Otherwise they get SIGTERM after Grace, and SIGKILL after
+	// another Grace.
+	Continue bool
+	// Tolerate is the number of ranks of a job with Continue that may fail without an effect on its
+	// status. Ranks that a change of the job has removed do not count.
+	Tolerate int
+	// LossGrace is the time until a rank without a connection to this process counts as failed. It is the
+	// ranks' bootstrap.timeout, after which the rank has disconnected from the others. With 0 it is
+	// bootstrap.DefaultTimeout.
+	LossGrace time.Duration
+	// ProcessTimeout is the ranks' bootstrap.process_timeout. A rank that is reported dead and still
+	// runs after LossGrace ends the job, or is killed with Continue. 0: none is.
+	ProcessTimeout time.Duration
 }
 
 // Failure is the end of a rank that did not exit with status 0.
@@ -273,7 +294,7 @@ func (j *Job) most() int { return max(j.size, j.MaxRanks) }
 
 // prepare checks the job and derives its parts and bindings.
 func (j *Job) prepare() error {
-	j.parts = append([]Part{{j.Program, j.Args, j.N, j.Dir, j.Env}}, j.More...)
+	j.parts = append([]Part{j.Part}, j.More...)
 	j.size = 0
 	for _, p := range j.parts {
 		j.size += p.N

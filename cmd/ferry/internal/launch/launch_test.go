@@ -74,7 +74,7 @@ func shell(t *testing.T, n int, script string) Job {
 			t.Errorf("left in the runtime directory: %v %v", left, err)
 		}
 	})
-	return Job{Program: "/bin/sh", Args: []string{"-c", script}, N: n, Stdout: &buffer{}, Stderr: &buffer{}}
+	return Job{Part: Part{Program: "/bin/sh", Args: []string{"-c", script}, N: n}, Output: Output{Stdout: &buffer{}, Stderr: &buffer{}}}
 }
 
 func run(t *testing.T, j Job) Result {
@@ -525,7 +525,7 @@ func TestClaim_DirectoriesOfKilledLaunchers_AreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	run(t, Job{Program: "/bin/true", N: 1})
+	run(t, Job{Part: Part{Program: "/bin/true", N: 1}})
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Errorf("the stale directory is still there: %v", err)
 	}

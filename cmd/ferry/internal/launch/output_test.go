@@ -184,7 +184,7 @@ func TestOutput_WithoutReader_JobEnds(t *testing.T) {
 			t.Parallel()
 			w, release := unread(t)
 			// Standard error and notes go to the same pipe, as with 2>&1.
-			j := Job{Program: "yes", N: 2, Stdout: w, Stderr: w, Timeout: c.timeout}
+			j := Job{Part: Part{Program: "yes", N: 2}, Output: Output{Stdout: w, Stderr: w}, Timeout: c.timeout}
 			j.Note = func(line string) { fmt.Fprintln(w, line) }
 			signals := make(chan os.Signal, 2)
 			j.Signals = signals

@@ -45,7 +45,7 @@ func TestProgram_MissingInterpreter_IsNamed(t *testing.T) {
 		"empty line":  {"#!\n", []string{"exec format error"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := Job{Program: executable(t, dir, "program", c.text), N: 1, Dir: dir}
+			j := Job{Part: Part{Program: executable(t, dir, "program", c.text), N: 1, Dir: dir}}
 			_, err := j.Run(t.Context())
 			if !errors.Is(err, ErrNotExecutable) {
 				t.Fatalf("error %v", err)
@@ -83,7 +83,7 @@ func TestWorkingDirectory_Unusable_IsErrorWithReason(t *testing.T) {
 		file + "/below":                        "is not a directory",
 		dir + "/" + strings.Repeat("long", 99): "can't be entered: file name too long",
 	} {
-		_, err := Job{Program: "/bin/true", N: 1, Dir: path}.Run(t.Context())
+		_, err := Job{Part: Part{Program: "/bin/true", N: 1, Dir: path}}.Run(t.Context())
 		if !errors.Is(err, framework.ErrConfig) || !strings.HasSuffix(err.Error(), "working directory "+path+" "+want) {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -108,26 +108,40 @@ type options struct {
 	isSingleProgram bool // "--" precedes the program.
 	set             *[]string
 	psets           []string
-	bindTo          string
-	coresPerRank    int // With 0, bindTo applies.
 	onFailure       string
 	tolerate        int // Ranks that may fail.
-	tagOutput       bool
-	outputDir       string
+
+	placementOptions
+	outputOptions
+
+	leaveGrace time.Duration
+	timeout    time.Duration
+	dumpStacks bool
+	isWatched  bool
+	workDir    string
+
+	// The flag is on the command line.
+	isGiven func(flag string) bool
+}
+
+// placementOptions are those of the number of ranks on this machine, and of their places.
+type placementOptions struct {
+	bindTo string
+	// With 0, bindTo applies.
+	coresPerRank int
+	maxRanks     int
+	// 0 if not given.
+	nodes int
+}
+
+// outputOptions are those of the output of ranks, and of reports at the end.
+type outputOptions struct {
+	tagOutput bool
+	outputDir string
 	// "", explainPairs or explainAll.
 	explain string
 	// See openTiming; "" for no timing.
 	timingOutput string
-	maxRanks     int
-	nodes        int // 0 if not given.
-	leaveGrace   time.Duration
-	timeout      time.Duration
-	dumpStacks   bool
-	isWatched    bool
-	workDir      string
-
-	// The flag is on the command line.
-	isGiven func(flag string) bool
 }
 
 // Command returns the command.
@@ -301,8 +315,10 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Bind: o.bindTo == "core", Cores: o.coresPerRank, Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Tag: o.tagOutput, OutputDir: o.outputDir, Timeout: o.timeout, Stacks: o.dumpStacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.leaveGrace,
+		Binding:       launch.Binding{Bind: o.bindTo == "core", Cores: o.coresPerRank},
+		FailurePolicy: launch.FailurePolicy{Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate},
+		Output:        launch.Output{Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tagOutput, OutputDir: o.outputDir},
+		Stdin:         os.Stdin, Timeout: o.timeout, Stacks: o.dumpStacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.leaveGrace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)

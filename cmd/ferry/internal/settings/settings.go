@@ -144,8 +144,10 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 	if err != nil {
 		self = os.Args[0]
 	}
-	return launch.Job{Program: self, Args: args, N: n, Env: r.Env, Cleanup: r.Cleanup, LossGrace: r.LossGrace(),
-		ProcessTimeout: r.ProcessTimeout()}
+	return launch.Job{
+		Part: launch.Part{Program: self, Args: args, N: n, Env: r.Env}, Cleanup: r.Cleanup,
+		FailurePolicy: launch.FailurePolicy{LossGrace: r.LossGrace(), ProcessTimeout: r.ProcessTimeout()},
+	}
 }
 
 // InJob reports whether a launcher, ferry's or another, has started this process as a rank,

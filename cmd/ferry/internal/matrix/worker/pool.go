@@ -203,8 +203,11 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	}()
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
-		Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1), Bind: a.task.Bench != nil,
-		Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env), Files: []*os.File{pw}, Stdout: a.output, Stderr: a.output,
+		Part: launch.Part{
+			Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1),
+			Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env),
+		},
+		Binding: launch.Binding{Bind: a.task.Bench != nil}, Files: []*os.File{pw}, Output: launch.Output{Stdout: a.output, Stderr: a.output},
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	job.MaxRanks = job.N + a.task.Room
