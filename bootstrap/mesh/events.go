@@ -38,7 +38,7 @@ type eventLog struct {
 	incarnation uint64
 	// Repeated on later connections.
 	recent []recentEvent
-	// Incarnations that have left, and whose events are not sent yet.
+	// Incarnations that have left, with unsent events.
 	unsentLeft []wire.EventBody
 	// Nonce of the last incarnation of each process that has left.
 	leftNonces map[uint32]uint64

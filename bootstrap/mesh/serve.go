@@ -186,7 +186,7 @@ const (
 // absentees is the state of the connections to absent members. endpoint.mu guards it.
 type absentees struct {
 	isScheduled bool
-	// Rank at which the next round begins.
+	// First rank of the next round.
 	nextRank uint32
 }
 

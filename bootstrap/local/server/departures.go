@@ -127,7 +127,7 @@ const maxBrokenComms = 1 << 16
 
 // eventLog is the state of the events for the processes. Server.mu guards it.
 type eventLog struct {
-	// Processes whose incarnation has ended without an event to the others.
+	// Processes with an ended incarnation, without an event to the others so far.
 	unsentLeft []*proc
 	// Communicators that sendBroken has reported.
 	brokenComms  map[[16]byte]struct{}
