@@ -38,11 +38,41 @@ type sendPath struct {
 	// Start of the exchange that awaits opened or left.
 	openedAt time.Duration
 	// Datagrams sent in that exchange.
-	attempts       int
-	window         float64 // Frames.
+	attempts int
+
+	congestion
+	roundTrip
+}
+
+// congestion is the state of the congestion window.
+type congestion struct {
+	// In frames, as the limit.
+	window         float64
 	slowStartLimit float64
 	// Losses below it have halved the window.
 	recoverySeq uint32
+}
+
+// grow enlarges the window up to limit for n acked frames.
+func (c *congestion) grow(n uint32, limit float64) {
+	if c.window < c.slowStartLimit {
+		c.window += float64(n)
+	} else {
+		c.window += float64(n) / c.window
+	}
+	c.window = min(c.window, limit)
+}
+
+// halve halves the window if frame number was sent after the last halving. next is the sequence number of the next frame.
+func (c *congestion) halve(number, next uint32, limit float64) {
+	if int32(number-c.recoverySeq) >= 0 {
+		c.slowStartLimit = max(c.window/2, minWindow)
+		c.window, c.recoverySeq = min(c.slowStartLimit, limit), next
+	}
+}
+
+// roundTrip is the estimate of the round-trip time, and the backoff of retransmissions.
+type roundTrip struct {
 	rtt, rttVar time.Duration
 	backoff     int
 }
@@ -81,7 +111,7 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	rand.Read(id[:])
 	e := &sendPath{
 		m: m, id: binary.LittleEndian.Uint64(id[:]), peer: peer.Incarnation, greeting: m.env.Greet(peer.Incarnation), candidates: candidates,
-		window: min(initialWindow, float64(m.params.Window)), slowStartLimit: float64(m.params.Window), openedAt: m.now(),
+		congestion: congestion{window: min(initialWindow, float64(m.params.Window)), slowStartLimit: float64(m.params.Window)}, openedAt: m.now(),
 	}
 	e.silenceSince = e.openedAt
 	m.sendPaths[e.id] = e
@@ -122,12 +152,12 @@ func (e *sendPath) isPeerSilent(now, wait time.Duration) bool {
 	return e.silence > e.m.params.AckTimeout
 }
 
-func (e *sendPath) ackTimeout() time.Duration {
+func (t *roundTrip) ackTimeout() time.Duration {
 	wait := initialTimeout
-	if e.rtt > 0 {
-		wait = max(e.rtt+4*e.rttVar, minTimeout)
+	if t.rtt > 0 {
+		wait = max(t.rtt+4*t.rttVar, minTimeout)
 	}
-	return min(wait<<min(e.backoff, 10), maxTimeout)
+	return min(wait<<min(t.backoff, 10), maxTimeout)
 }
 
 func (e *sendPath) handleOpened(from syscall.Sockaddr) {
@@ -240,12 +270,7 @@ func (e *sendPath) handleAck(number uint32, selective uint64) {
 			e.updateRTT(now - s.sentAt)
 		}
 		e.resetSilence(now)
-		if e.window < e.slowStartLimit {
-			e.window += float64(n)
-		} else {
-			e.window += float64(n) / e.window
-		}
-		e.window = min(e.window, float64(e.m.params.Window))
+		e.grow(n, float64(e.m.params.Window))
 		if e.firstUnacked = number; e.firstUnacked == e.nextSeq && e.closed {
 			e.sendLeave()
 		}
@@ -264,21 +289,18 @@ func (e *sendPath) handleAck(number uint32, selective uint64) {
 }
 
 // updateRTT follows RFC 6298.
-func (e *sendPath) updateRTT(rtt time.Duration) {
-	if e.rtt == 0 {
-		e.rtt, e.rttVar = rtt, rtt/2
+func (t *roundTrip) updateRTT(rtt time.Duration) {
+	if t.rtt == 0 {
+		t.rtt, t.rttVar = rtt, rtt/2
 		return
 	}
-	e.rttVar += ((e.rtt - rtt).Abs() - e.rttVar) / 4
-	e.rtt += (rtt - e.rtt) / 8
+	t.rttVar += ((t.rtt - rtt).Abs() - t.rttVar) / 4
+	t.rtt += (rtt - t.rtt) / 8
 }
 
 // retransmit halves the window once for all frames in flight.
 func (e *sendPath) retransmit(number uint32, now time.Duration) {
-	if int32(number-e.recoverySeq) >= 0 {
-		e.slowStartLimit = max(e.window/2, minWindow)
-		e.window, e.recoverySeq = min(e.slowStartLimit, float64(e.m.params.Window)), e.nextSeq
-	}
+	e.halve(number, e.nextSeq, float64(e.m.params.Window))
 	s := &e.slots[number%maxWindow]
 	s.sentAt, s.isRetransmit = now, true
 	_ = e.m.send(s.datagram, e.dest)
