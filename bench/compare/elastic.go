@@ -29,7 +29,8 @@ func grown(added int) figure {
 	return elastic(fmt.Sprintf("grow: add %d processes to %d", added, firstRanks), "grow/total", added)
 }
 
-// elasticFigures are the rows beside the peers.
+// elasticFigures are the rows beside the peers. MPICH 4.0.2 adds no processes (mpich#6797), so that the rows
+// under Hydra and mpirun are both beside Open MPI under mpirun.
 func elasticFigures() (list []figure) {
 	for _, added := range []int{4, 8} {
 		total := grown(added)
@@ -38,7 +39,9 @@ func elasticFigures() (list []figure) {
 		calls.Wanted, calls.WantedBest, calls.Aim = 0.15, 0.15, "0.05"
 		list = append(list, total, calls)
 	}
-	return list
+	under := grown(4)
+	under.Wanted, under.WantedBest, under.Aim = 0.5, 0.5, "0.3"
+	return append(list, underLauncher(under, "mpirun", "openmpi"), underAnother(under, "Hydra", "mpich", "openmpi"))
 }
 
 // elasticRows are the rows beside other jobs of ferry.

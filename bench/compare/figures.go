@@ -30,6 +30,8 @@ type figure struct {
 	job jobOf
 	// Network instead of shared memory, as in a setting's Only, or empty.
 	network string
+	// Peer whose launcher starts ferry, or empty for ferry's own.
+	under string
 	// The median of batches is the figure, because disturbances dominate the average.
 	usesMedian bool
 	// Number of processes that are added to Ranks, or removed again.
@@ -117,7 +119,13 @@ func job(name, bench string, ranks int, wanted float64, aim string) figure {
 // underLauncher is a figure beside one peer alone, with both sides started by its
 // launcher.
 func underLauncher(f figure, launcher, peer string) figure {
-	f.under = peer
+	return underAnother(f, launcher, peer, peer)
+}
+
+// underAnother is a figure beside the peer only, which its own launcher starts. The launcher
+// of the peer under starts ferry.
+func underAnother(f figure, launcher, under, only string) figure {
+	f.under, f.only = under, only
 	f.Name += ", under " + launcher
 	return f
 }

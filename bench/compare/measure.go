@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,16 +53,15 @@ func (o *options) series(f figure, peers []peer) []*series {
 			ours: ours, theirs: side{o.job(cmp.Or(v.program, o.ferry), f, v.flags, v.job), ferryRanks},
 		}}
 	}
+	if at := slices.IndexFunc(peers, func(p peer) bool { return p.Name == f.under }); at >= 0 {
+		ours.args = o.oursUnder(peers[at], f)
+	} else if f.under != "" {
+		return nil
+	}
 	var out []*series
 	for _, p := range peers {
 		if f.only != "" && p.Name != f.only {
 			continue
-		}
-		if f.under != "" {
-			if p.Name != f.under {
-				continue
-			}
-			ours.args = o.oursUnder(p, f)
 		}
 		for _, st := range p.Settings {
 			if st.Only == f.network && f.Size >= st.FromBytes {

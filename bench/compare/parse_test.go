@@ -156,7 +156,7 @@ func TestUnderLauncher_BothSides_UseIt(t *testing.T) {
 	rows := 0
 	for _, f := range figures() {
 		_, name, under := strings.Cut(f.Name, ", under ")
-		if !under {
+		if !under || f.added > 0 {
 			continue
 		}
 		rows++
@@ -177,6 +177,31 @@ func TestUnderLauncher_BothSides_UseIt(t *testing.T) {
 		if f.under != "" {
 			t.Errorf("%s: no launcher is there beside an earlier ferry", f.Name)
 		}
+	}
+}
+
+// MPICH 4.0.2 adds no processes under Hydra.
+func TestGrowUnderLauncher_AnyLauncher_IsBesideOpenMPIUnderMpirun(t *testing.T) {
+	peers, err := loadPeers("../peers/peers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &options{ferry: "ferry", build: "build"}
+	for name, launcher := range map[string]string{"mpirun": "mpirun.openmpi", "Hydra": "mpiexec.mpich"} {
+		list := o.series(fig(t, "grow: add 4 processes to 2, under "+name), peers)
+		if len(list) != 1 {
+			t.Fatalf("%s: %d series", name, len(list))
+		}
+		ours, theirs := strings.Join(list[0].ours.args, " "), strings.Join(list[0].theirs.args, " ")
+		if !strings.HasPrefix(ours, launcher+" ") || !strings.HasSuffix(ours, " -n 2 ferry bench grow -n 2 --add 4 -i 3 -x 1 --format json --rank") {
+			t.Errorf("%s: ferry: %q", name, ours)
+		}
+		if !strings.HasPrefix(theirs, "mpirun.openmpi ") || !strings.Contains(theirs, " -n 2 build/openmpi grow/total -m 4 ") {
+			t.Errorf("%s: peer: %q", name, theirs)
+		}
+	}
+	if list := o.series(fig(t, "grow: add 4 processes to 2, under Hydra"), peers[:1]); len(list) > 0 {
+		t.Errorf("without Hydra: %d series", len(list))
 	}
 }
 

@@ -169,7 +169,11 @@ func (o *options) theirs(p peer, s setting, f figure) []string {
 // oursUnder returns the command line of a sample of ferry under a peer's
 // launcher.
 func (o *options) oursUnder(p peer, f figure) []string {
-	return append(p.launch(f), o.ferry, "bench", f.Bench, "--rank")
+	job := []string{o.ferry, "bench", f.Bench}
+	if f.job != nil {
+		job = f.job(o.ferry)
+	}
+	return append(append(p.launch(f), job...), "--rank")
 }
 
 // job returns the command line of a sample of a ferry: that of more, if it is not nil.
