@@ -27,9 +27,9 @@ func (p *process) identify(ctx context.Context, handOver string) error {
 	return err
 }
 
-// requestIdentity requests the identity of this process at the launcher. The answers are in libpmix's memory after Init,
-// or at the server of this node. It does not ask for the parent of the job, because processes that
-// were spawned under mpirun do not find PMIX_PARENT_ID.
+// requestIdentity requests the identity of this process at the launcher. The answers are in
+// libpmix's memory after Init, or at the server of this node. It does not request the parent of the
+// job, because spawned processes under mpirun do not find PMIX_PARENT_ID.
 func requestIdentity(ctx context.Context, lib *pmixc.Library, me pmixc.Proc) (bootstrap.Identity, error) {
 	job := pmixc.Proc{Namespace: me.Namespace, Rank: pmixc.Wildcard}
 	size, err := lib.Get(ctx, job, pmixc.JobSize, 0)

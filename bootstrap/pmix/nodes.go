@@ -32,7 +32,8 @@ func newNodeMap() nodeMap {
 	return m
 }
 
-// NodeMap implements bootstrap.NodeMapper. The first call asks the server of this node, once for each node of the job.
+// NodeMap implements bootstrap.NodeMapper. The first call asks the server of this node, once for
+// each node of the job.
 func (l *launcher) NodeMap(ctx context.Context) (bootstrap.NodeMap, error) {
 	const op = "resolve the nodes"
 	select {

@@ -16,8 +16,8 @@ import (
 )
 
 // Spawn starts all processes of a or none, and returns their namespace. The server answers when it
-// has accepted or refused them, and no earlier than it has started them with some launchers. If the
-// context ends first, they may still start.
+// has accepted or refused them, or under some launchers when it has started them. If the context
+// ends first, they may still start.
 func (l *Library) Spawn(ctx context.Context, a App) (namespace string, err error) {
 	const call = "PMIx_Spawn"
 	if err := a.Check(); err != nil {
