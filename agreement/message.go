@@ -113,7 +113,8 @@ type Message struct {
 	// The coordinator's rank plus one; 0 in Decided and Closed.
 	Ballot       int
 	Contribution *Contribution // Contribute.
-	Outcome      *Outcome      // Propose; Contribute.
+	// Propose; Contribute.
+	Outcome *Outcome
 	// Contribute: the ballot of Outcome; 0 is the common case.
 	HeldBallot int
 }

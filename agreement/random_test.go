@@ -17,7 +17,8 @@ type network struct {
 	pending  []sent
 	dead     []bool
 	closed   []bool
-	calls    []int // By rank, the number of calls.
+	// By rank, the number of calls.
+	calls    []int
 	outcomes []map[uint64]Outcome
 }
 

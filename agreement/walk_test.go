@@ -27,16 +27,19 @@ const (
 type walk struct {
 	t         *testing.T
 	n, deaths int
-	isCommon  bool // Members begin with the common case.
-	isFull    bool // Only with -full.
-	isFalse   bool // Members that are reported failed continue.
+	// Members begin with the common case.
+	isCommon bool
+	isFull   bool // Only with -full.
+	// Members that are reported failed continue.
+	isFalse   bool
 	messages  map[string]int
 	envelopes []sent // By number.
 	received  map[*Message]int
-	visited   map[[2]uint64]float64 // The number of paths from each state to an end.
-	seeds     [2]maphash.Seed
-	paths     float64
-	outcomes  map[string]bool
+	// The number of paths from each state to an end.
+	visited  map[[2]uint64]float64
+	seeds    [2]maphash.Seed
+	paths    float64
+	outcomes map[string]bool
 }
 
 type sent struct {
@@ -46,13 +49,15 @@ type sent struct {
 
 // world is one state.
 type world struct {
-	machines     []*Machine
-	phases       []memberPhase
-	hasReduced   []bool // Ever, also if dead now.
-	hasEntered   []bool
-	dead         []bool
-	outcomes     []string
-	inNetwork    []uint64 // Bit set of message numbers.
+	machines []*Machine
+	phases   []memberPhase
+	// Ever, also if dead now.
+	hasReduced []bool
+	hasEntered []bool
+	dead       []bool
+	outcomes   []string
+	// Bit set of message numbers.
+	inNetwork    []uint64
 	deathsToCome int
 }
 

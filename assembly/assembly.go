@@ -93,7 +93,8 @@ type parameters struct {
 	bootstrapParams core.Bootstrap
 	threadParams    threads.Params
 	reports         []string
-	isExplaining    bool // Parameter explain.
+	// Parameter explain.
+	isExplaining bool
 }
 
 // advertisement is the data of this process in every wire-up.
@@ -102,7 +103,8 @@ type advertisement struct {
 	capabilities        []byte
 	decodedCapabilities []pml.Capabilities
 	cardMu              sync.Mutex
-	ownCard             card // Guarded by cardMu.
+	// Guarded by cardMu.
+	ownCard card
 }
 
 // newAssembly returns an assembly that is not open.

@@ -14,7 +14,8 @@ import (
 type constructs struct {
 	last         uint64
 	descriptions map[uint64]string
-	cancel       map[uint64]context.CancelCauseFunc // Of those with other processes.
+	// Of those with other processes.
+	cancel map[uint64]context.CancelCauseFunc
 }
 
 // add adds a construct, and returns its number.

@@ -18,7 +18,8 @@ const maxDroppedRoutes = 1000
 // routeHistory has the routes to the last dropped processes.
 type routeHistory struct {
 	pairs map[framework.Incarnation]Pair
-	order []framework.Incarnation // The oldest one first.
+	// The oldest one first.
+	order []framework.Incarnation
 }
 
 func (p *routeHistory) add(incarnation framework.Incarnation, pair Pair) {
@@ -41,12 +42,14 @@ type wireUps struct {
 	sync.Mutex
 	last    uint64
 	running map[uint64]struct{}
-	ended   map[framework.Incarnation]pendingDrop // Processes to drop.
+	// Processes to drop.
+	ended map[framework.Incarnation]pendingDrop
 }
 
 // pendingDrop is a process to drop.
 type pendingDrop struct {
-	last uint64 // The last wire-up at its end.
+	// The last wire-up at its end.
+	last uint64
 	// An attempt is due. False between a refusal and Droppable.
 	isDue bool
 }

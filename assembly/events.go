@@ -15,14 +15,18 @@ type upcalls struct {
 	isClosing bool
 	// isIsolated reports that the isolation of this process is in the queue, or was delivered.
 	isIsolated bool
-	stop       chan struct{} // Closed when isClosing is set.
+	// Closed when isClosing is set.
+	stop chan struct{}
 	// Reason why no notes are sent after the loss of the launcher.
-	lost         error
-	queue        []upcall // Pending, in order.
-	queuedNotes  int      // Number of notes in the queue.
+	lost error
+	// Pending, in order.
+	queue []upcall
+	// Number of notes in the queue.
+	queuedNotes  int
 	isDelivering bool
-	dumping      map[string]bool // Kinds of the dumps in progress.
-	running      sync.WaitGroup
+	// Kinds of the dumps in progress.
+	dumping map[string]bool
+	running sync.WaitGroup
 }
 
 // event receives the events of the bootstrap client. It does not block. PMLs are notified by another goroutine, because they wait for the

@@ -69,7 +69,8 @@ type ComponentVerdict struct {
 
 // Need is a requirement of a component with the components that satisfy it.
 type Need struct {
-	Component string `json:"component"` // For example "pml cm".
+	// For example "pml cm".
+	Component string `json:"component"`
 	// For example "mtl" or "pml for the node".
 	Requires string `json:"requires"`
 	// For is the purpose in a few words.
@@ -129,8 +130,10 @@ type explainRecords struct {
 	// Routes of members when their communicator was created.
 	savedRoutes   map[framework.Incarnation]Pair
 	droppedRoutes routeHistory
-	tables        map[int]recordedTable // By number of members.
-	omissions     map[string]omission   // By coll component.
+	// By number of members.
+	tables map[int]recordedTable
+	// By coll component.
+	omissions map[string]omission
 }
 
 // RecordOmission records that the members of a communicator do not use a coll component, with the reason.

@@ -86,14 +86,16 @@ type levelPort struct {
 	group  []framework.Proc
 	rank   int
 	began  time.Time
-	key    uint64 // Of the tags of the levels.
-	ids    *cid.Candidates
-	ended  []wireup.Ended
+	// Of the tags of the levels.
+	key   uint64
+	ids   *cid.Candidates
+	ended []wireup.Ended
 
 	root  framework.Incarnation // Of this node.
 	areas []*btl.Area
 
-	module  PML // The result; see Accept.
+	// The result; see Accept.
+	module  PML
 	spec    pml.CommSpec
 	members *nodeTable
 }

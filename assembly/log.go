@@ -24,9 +24,11 @@ const componentKey = "component"
 
 // sink is the output of the log. It buffers lines until the rank of the process is known, because the name of the file may contain the rank.
 type sink struct {
-	mu       sync.Mutex
-	out      io.Writer // nil while lines are buffered.
-	file     *os.File  // Closed by close. May be nil.
+	mu sync.Mutex
+	// nil while lines are buffered.
+	out io.Writer
+	// Closed by close. May be nil.
+	file     *os.File
 	buffered []byte
 	rank     int
 	hasRank  bool

@@ -20,7 +20,8 @@ type nodeProcs struct {
 	// Nonces of the present incarnations; 0 until the card has come.
 	nonces map[framework.ProcID]uint64
 
-	wireUps int // Wire-ups in progress.
+	// Wire-ups in progress.
+	wireUps int
 	// Incarnations that have ended during these.
 	ended map[framework.Incarnation]struct{}
 }

@@ -12,7 +12,8 @@ import (
 type peerRecords struct {
 	byID    map[framework.ProcID]record
 	byNonce map[uint64]framework.ProcID
-	epochs  map[framework.ProcID]epochState // Those that are not zero.
+	// Those that are not zero.
+	epochs map[framework.ProcID]epochState
 	// Node ids of records, each once.
 	nodes    map[string]string
 	tables   nodeTables
@@ -43,7 +44,8 @@ type record struct {
 	// PMLs have a card of the process, or have asked for one.
 	isTaken bool
 
-	table *nodeTable // Has the card, at rank, or nil.
+	// Has the card, at rank, or nil.
+	table *nodeTable
 	rank  int32
 }
 

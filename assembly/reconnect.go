@@ -25,7 +25,8 @@ import (
 
 // epochState is the epoch of the connection between two processes, with the disconnects in it and in the previous one.
 type epochState struct {
-	epoch uint32 // Number of reconnects.
+	// Number of reconnects.
+	epoch uint32
 	// Of the present epoch.
 	disconnectsByUs, disconnectsByPeer int
 	previous                           struct {

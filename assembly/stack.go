@@ -45,7 +45,8 @@ type Stack struct {
 	transports []transport
 	// Components of transports, such as "btl.shm".
 	transportNames []string
-	needs          []Need // Requirements of pmls and node.
+	// Requirements of pmls and node.
+	needs []Need
 }
 
 // transport is an open BTL or MTL.
@@ -184,7 +185,8 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 // requirementOpener opens the requirements of one PML.
 type requirementOpener struct {
 	*Stack
-	ctx    context.Context // Of the PML's Open.
+	// Of the PML's Open.
+	ctx    context.Context
 	opened map[framework.Kind][]string
 }
 

@@ -53,7 +53,8 @@ func TestExplain_Requirements_NameComponentsAndParameters(t *testing.T) {
 func TestOpen_RequiredComponentFails_IsNotLogged(t *testing.T) {
 	for _, c := range []struct {
 		pml, mtl string
-		logs     bool // Another component is used, and Open returns no error.
+		// Another component is used, and Open returns no error.
+		logs bool
 	}{{"cm", "memory", false}, {"^ucx", "^ofi,ucx", true}} {
 		client, err := local.Component().Open(t.Context(), bootstrap.Env{Params: local.Component().Params()})
 		if err != nil {

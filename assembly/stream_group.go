@@ -14,7 +14,8 @@ import (
 type StreamMember struct {
 	Process framework.Proc
 	Nonce   uint64 // Of the process.
-	Stream  int    // 0: the process itself.
+	// 0: the process itself.
+	Stream int
 }
 
 // StreamGroup is the creation of a communicator with streams among its members. All members pass equal values, except for Rank.

@@ -41,8 +41,9 @@ type streams struct {
 
 // streamPeer is a stream of another process.
 type streamPeer struct {
-	nonce   uint64 // Of the stream.
-	process uint64 // Nonce of the process.
+	nonce uint64 // Of the stream.
+	// Nonce of the process.
+	process uint64
 }
 
 func (s *streams) forget(incarnation framework.Incarnation) {

@@ -97,11 +97,14 @@ func (w *endWatcher) PeerChanged(ev framework.PeerEvent) {
 // communicator is the process or a stream of it.
 func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 	for name, c := range map[string]struct {
-		kind     bootstrap.EventKind
-		stream   int  // Number of the member.
-		isBefore bool // The process ends before the stream is open.
+		kind bootstrap.EventKind
+		// Number of the member.
+		stream int
+		// The process ends before the stream is open.
+		isBefore bool
 		hasNonce bool
-		isClosed bool // The process has no communicator with the member. The parent is that of another stream.
+		// The process has no communicator with the member. The parent is that of another stream.
+		isClosed bool
 	}{
 		"process has died":                         {bootstrap.PeerFailed, 0, false, true, false},
 		"process has died, without a nonce":        {bootstrap.PeerFailed, 0, false, false, false},

@@ -15,11 +15,12 @@ import (
 // and the cards. It is freed after the last reference, so that all communicators with members from it keep it. It implements pml.Members.
 type nodeTable struct {
 	// Outside of the garbage-collected heap. Each reader keeps the nodeTable alive until it has read.
-	table    *wireup.Table
-	world    uint32
-	group    framework.Procs
-	lookup   func(framework.Proc) int
-	isShared bool // The memory is the node's.
+	table  *wireup.Table
+	world  uint32
+	group  framework.Procs
+	lookup func(framework.Proc) int
+	// The memory is the node's.
+	isShared bool
 }
 
 // newNodeTable returns the members of the table of a group. world is the number of the group's namespace. It takes ownership of area, which is
@@ -83,7 +84,8 @@ const mostSince = 64 << 20
 
 // nodeTables are the tables in use.
 type nodeTables struct {
-	list []weak.Pointer[nodeTable] // The newest one last.
+	// The newest one last.
+	list []weak.Pointer[nodeTable]
 	// Bytes of shared tables since the garbage collector was due.
 	since int
 }

@@ -19,15 +19,18 @@ type timing struct {
 
 // timingReport is sent to the launcher as JSON.
 type timingReport struct {
-	Marks []timeMark `json:"marks"` // In the order of the times.
+	// In the order of the times.
+	Marks []timeMark `json:"marks"`
 	Parts []timePart `json:"parts"`
 }
 
 // timeMark is a completed step.
 type timeMark struct {
-	Step string        `json:"step"`
-	At   time.Duration `json:"at_ns"`   // On CLOCK_MONOTONIC.
-	Used time.Duration `json:"used_ns"` // Processor time of the process.
+	Step string `json:"step"`
+	// On CLOCK_MONOTONIC.
+	At time.Duration `json:"at_ns"`
+	// Processor time of the process.
+	Used time.Duration `json:"used_ns"`
 }
 
 // timePart is the time of a part of a step. Parts may overlap.

@@ -81,7 +81,8 @@ type construction struct {
 	group []framework.Proc
 	rank  int // Of this process.
 	id    cid.Extended
-	ids   *cid.Candidates // Candidate ids of this process.
+	// Candidate ids of this process.
+	ids *cid.Candidates
 	// processes are the nonces of the members' processes, for members that may be streams. It is nil in a group construct.
 	processes []uint64
 }

@@ -59,7 +59,8 @@ func (s *scripted) ReportBroken(comm cid.Extended, members []framework.Proc, _ s
 func TestWireUp_FailsAfterTheConstruct_OthersAreNotified(t *testing.T) {
 	reason := errors.New("the user's reason")
 	for name, c := range map[string]struct {
-		isDisconnected bool // As the other member has it.
+		// As the other member has it.
+		isDisconnected bool
 		second         func(end context.CancelCauseFunc) error
 		want           error
 	}{

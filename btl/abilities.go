@@ -112,11 +112,13 @@ type Describer interface {
 type Description struct {
 	// Devices of both ends; replaces Caps.Device unless empty.
 	Device string
-	Notes  []string // Connections and their states.
+	// Connections and their states.
+	Notes []string
 	// Unused addresses of both ends, with reasons.
 	Unused     []framework.Rejection
 	Reconnects uint64
-	Resent     uint64 // Retransmitted frames.
+	// Retransmitted frames.
+	Resent uint64
 }
 
 // PeerPoller is an optional ability of a Module that polls one peer at a lower cost than Poll, for

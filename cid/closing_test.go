@@ -24,8 +24,9 @@ type ending struct {
 }
 
 type endNode struct {
-	rest    CommClose
-	peers   map[string]*endPeer // Created with the first exchange.
+	rest CommClose
+	// Created with the first exchange.
+	peers   map[string]*endPeer
 	pending int
 }
 
@@ -33,13 +34,15 @@ type endPeer struct {
 	closing PeerClose
 	tally   Tally
 	met     bool
-	knows   bool // It knows the id there.
+	// It knows the id there.
+	knows bool
 }
 
 type endPacket struct {
 	kind  string // "data", "closed", "answer", "request", "reply"
 	plane int
-	sent  Counts // Of a control message.
+	// Of a control message.
+	sent Counts
 }
 
 func (k endPacket) String() string {

@@ -43,17 +43,21 @@ type node struct {
 }
 
 type peerState struct {
-	x         Exchange
-	sent, got int   // Messages so far, numbered from 1.
-	held      []int // Numbers of the held messages.
-	replies   int
-	trouble   []string
+	x Exchange
+	// Messages so far, numbered from 1.
+	sent, got int
+	// Numbers of the held messages.
+	held    []int
+	replies int
+	trouble []string
 }
 
 type packet struct {
-	kind  string // "extended", "compact", "request", "reply"
-	local Local  // The sender's own id, or in a compact message the receiver's.
-	msg   int    // Number of the message, 0 for control.
+	kind string // "extended", "compact", "request", "reply"
+	// The sender's own id, or in a compact message the receiver's.
+	local Local
+	// Number of the message, 0 for control.
+	msg int
 }
 
 func (p packet) control() bool { return p.msg == 0 }

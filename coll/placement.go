@@ -16,8 +16,10 @@ type Placement []PlacementRun
 // the next number, and so on.
 type PlacementRun struct {
 	First uint32 // Lowest rank.
-	Count uint32 // Number of ranks, at least 1.
-	Node  uint32 // Node of the lowest rank.
+	// Number of ranks, at least 1.
+	Count uint32
+	// Node of the lowest rank.
+	Node  uint32
 	Width uint32 // At least 1.
 	// Number of nodes that the runs before this one have.
 	Known uint32

@@ -27,7 +27,8 @@ type layer struct {
 	// The source applies to all jobs.
 	isStanding bool
 
-	plugins any      // Value of pluginsKey in a file.
+	// Value of pluginsKey in a file.
+	plugins any
 	file    document // Of a file.
 
 	// Names with a flag as source, see FlagsVariable.

@@ -20,7 +20,8 @@ type Manifest struct {
 	Components []ManifestComponent
 	NotBuilt   []ManifestNotBuilt `yaml:"not_built"`
 	Plugins    []Plugin
-	Select     map[string]any // Selection lists by framework.
+	// Selection lists by framework.
+	Select map[string]any
 	// Overrides of defaults of parameters.
 	Params map[string]any
 

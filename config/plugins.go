@@ -29,7 +29,8 @@ type Plugin struct {
 	// ProtocolGoPlugin, also if empty, or ProtocolFerry.
 	Protocol string
 
-	File string `yaml:"-"` // File with the entry.
+	// File with the entry.
+	File string `yaml:"-"`
 }
 
 // Control protocols between a rank and its plugin.

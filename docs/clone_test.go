@@ -53,8 +53,10 @@ func TestClone_NewDebian_TutorialRunsAsItStands(t *testing.T) {
 
 // machine runs the commands of a page in one session.
 type machine struct {
-	root    string // On this machine, of the file system that the commands see; may be empty.
-	home    string // In that file system.
+	// On this machine, of the file system that the commands see; may be empty.
+	root string
+	// In that file system.
+	home    string
 	enter   func(ctx context.Context, script string) *exec.Cmd
 	environ []string
 }

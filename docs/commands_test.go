@@ -142,7 +142,8 @@ func outcome(t *testing.T, cmd *exec.Cmd, kill string) (output string, status in
 
 // killer is an output. When victim first matches, the process of that number is killed.
 type killer struct {
-	output bytes.Buffer   // Not embedded, because io.Copy would call its ReadFrom in place of Write.
+	// Not embedded, because io.Copy would call its ReadFrom in place of Write.
+	output bytes.Buffer
 	victim *regexp.Regexp // Nil afterwards.
 	err    error
 }
@@ -195,7 +196,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 var requirements struct {
 	sync.Once
-	err error // Added to failures of commands that build programs.
+	// Added to failures of commands that build programs.
+	err error
 }
 
 // downloadRequirements checks a program in a module with these files, so that everything it takes to build it is in the module cache. A module that requires ferry needs the go.mod files of

@@ -22,9 +22,11 @@ const (
 type Info struct {
 	Kind Kind
 	// Lower case letters, digits and '_'. Unique within Kind.
-	Name    string
-	Version string // Of the component.
-	Summary string // One line for `ferry info`.
+	Name string
+	// Of the component.
+	Version string
+	// One line for `ferry info`.
+	Summary string
 	// Among usable components the highest is preferred.
 	Priority int
 }

@@ -69,11 +69,13 @@ func (e *ProcFailedError) Is(target error) bool { return target == ErrProcFailed
 
 // TransportError has the component, the peer and the operation that failed. It matches ErrTransport and the errors that Err wraps.
 type TransportError struct {
-	Component string // For example "btl shm".
+	// For example "btl shm".
+	Component string
 	// Empty if the failure concerns no particular peer.
 	Peer string
-	Op   string // For example "connect".
-	Err  error
+	// For example "connect".
+	Op  string
+	Err error
 }
 
 func (e *TransportError) Error() string {
@@ -93,7 +95,8 @@ func (e *TransportError) Unwrap() error { return e.Err }
 // MissingError is returned by a fence or a group construct after its deadline. It names the members that did not join. It matches ErrTimeout, and
 // ErrProcFailed if a member has failed.
 type MissingError struct {
-	Op      string // "fence" or "group construct".
+	// "fence" or "group construct".
+	Op      string
 	Tag     string
 	Missing []Proc
 	// Members that are known to have failed.

@@ -38,16 +38,19 @@ const (
 // ParamSpec describes one parameter. It is plain data that may come from another process. ParamsOf derives it from struct tags.
 type ParamSpec struct {
 	// Full name, for example "btl.shm.eager_limit".
-	Name    string `json:"name"`
-	Type    string `json:"type"` // One of the Type constants.
+	Name string `json:"name"`
+	// One of the Type constants.
+	Type    string `json:"type"`
 	Default string `json:"default"`
 	// DefaultSource is SourceManifest if components.yaml overrides the component's default, else SourceDefault.
 	DefaultSource string `json:"-"`
 	// For example "bytes". May be empty.
-	Unit  string `json:"unit,omitempty"`
-	Doc   string `json:"doc"`   // One line.
-	Level string `json:"level"` // One of the Level constants.
-	Scope string `json:"scope"` // One of the Scope constants.
+	Unit string `json:"unit,omitempty"`
+	Doc  string `json:"doc"` // One line.
+	// One of the Level constants.
+	Level string `json:"level"`
+	// One of the Scope constants.
+	Scope string `json:"scope"`
 	// Secret prevents that the value is printed.
 	Secret bool `json:"secret,omitempty"`
 	// Trusted marks a value that names code to run or a file to write. A configuration file that another user can change must not set it.

@@ -12,8 +12,9 @@ import (
 type ProcRun struct {
 	Namespace string
 	First     uint32
-	Stride    int32 // 0 if and only if Count is 1.
-	Count     uint32
+	// 0 if and only if Count is 1.
+	Stride int32
+	Count  uint32
 }
 
 // At returns the process at index i, which is below Count.

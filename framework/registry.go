@@ -16,21 +16,25 @@ import (
 // A registry is built by one goroutine. After that, all methods that do not change it are safe for concurrent use. Errors in building it, such as
 // duplicate names and bad tags, panic, because they are errors of the program that appear at its first start.
 type Registry struct {
-	kinds      []Kind
-	components map[string]entry // By ComponentName.
+	kinds []Kind
+	// By ComponentName.
+	components map[string]entry
 	// By full name. Immutable after registration.
 	specs map[string]*ParamSpec
 	// Full names by environment variable.
-	env        map[string]string
-	defaults   map[string]string // Overrides from the manifest.
+	env map[string]string
+	// Overrides from the manifest.
+	defaults   map[string]string
 	probeLimit time.Duration
 }
 
 type entry struct {
-	component Component // nil if it is not built.
+	// nil if it is not built.
+	component Component
 	info      Info
-	node      string // Argument of SetNode.
-	notBuilt  Verdict
+	// Argument of SetNode.
+	node     string
+	notBuilt Verdict
 }
 
 // NewRegistry returns a registry without components, with the selection parameters of ferry's frameworks.

@@ -39,9 +39,10 @@ func TestSelectAll_MTLRequest_SelectsItsPML(t *testing.T) {
 		prog = "WithParam"
 	)
 	for name, c := range map[string]struct {
-		set  []Setting
-		ofi  Verdict
-		want string   // PMLs. Empty for an error.
+		set []Setting
+		ofi Verdict
+		// PMLs. Empty for an error.
+		want string
 		says []string // of the error, or of the verdict on ob1
 	}{
 		"nothing":       {want: "ob1"},

@@ -15,7 +15,8 @@ const (
 
 // Setting sets one parameter.
 type Setting struct {
-	Name  string // Full name of the parameter.
+	// Full name of the parameter.
+	Name  string
 	Value string
 	// For messages, for example "flag --set" or "environment FERRY_BTL".
 	Source string
@@ -36,8 +37,9 @@ func (v Value) isSet() bool { return v.Source != SourceDefault && v.Source != So
 // safe for concurrent use. (*Registry).Defaults makes the first one.
 type Values struct {
 	// Shared between Values and immutable.
-	specs  map[string]*ParamSpec
-	values map[string]Value // One for each spec.
+	specs map[string]*ParamSpec
+	// One for each spec.
+	values map[string]Value
 }
 
 // valuesOf returns the defaults of specs. It keeps specs.

@@ -26,11 +26,13 @@ type activation struct {
 	group     memberList // Of all ranks.
 	// The ranks of this process, by endpoint.
 	threadRanks []threadRank
-	ended       chan struct{} // Closed at the end.
+	// Closed at the end.
+	ended chan struct{}
 	// Its ranks are those of a Run. Set before any is used.
 	isRun bool
 
-	started, finished int // Guarded by threads.mu.
+	// Guarded by threads.mu.
+	started, finished int
 
 	// Closed when a failure has reached all ranks here.
 	abandoned chan struct{}
@@ -60,11 +62,14 @@ type threadRank struct {
 
 	// Guarded by threads.mu.
 	isFinishing bool // Finish has begun.
-	isFinished  bool // It is counted in of.finished.
+	// It is counted in of.finished.
+	isFinished bool
 
-	mu    sync.Mutex
-	comm  *Comm              // Of all ranks. Set once.
-	comms map[*Comm]struct{} // All that are open.
+	mu sync.Mutex
+	// Of all ranks. Set once.
+	comm *Comm
+	// All that are open.
+	comms map[*Comm]struct{}
 	// The rank ends, and gets no further communicators.
 	hasEnded bool
 }

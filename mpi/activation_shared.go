@@ -82,7 +82,8 @@ func (t *table) divided(self framework.Incarnation) *run.Division {
 type sharedConstruct struct {
 	// Rank with the context of the construct.
 	rank int
-	done chan struct{} // Closed at its end.
+	// Closed at its end.
+	done chan struct{}
 	base uint64
 	err  error
 	// Ranks of this process that have not asked for it.

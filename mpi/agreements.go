@@ -15,14 +15,16 @@ import (
 // agreements is a rank's part in the agreements of a communicator (Agree, Shrink). The first call or
 // note makes it. Package agreement has the protocol.
 type agreements struct {
-	c       *Comm
-	changed chan struct{} // Wakes the waiting call.
+	c *Comm
+	// Wakes the waiting call.
+	changed chan struct{}
 	// Flags of this rank, and their AND, in the common case.
 	flags [2]uint64
 
-	mu        sync.Mutex
-	machine   *agreement.Machine
-	operation agreement.Operation // Of the call in progress, or 0.
+	mu      sync.Mutex
+	machine *agreement.Machine
+	// Of the call in progress, or 0.
+	operation agreement.Operation
 	// The end of the call for hooks, or nil.
 	watched func(error)
 	stage   stage
@@ -37,7 +39,8 @@ type agreements struct {
 	timer *time.Timer
 	// Of the timer; 0 while it does not run.
 	period time.Duration
-	repeat time.Duration // repeatPeriod; tests have more.
+	// repeatPeriod; tests have more.
+	repeat time.Duration
 	// Since the current instance was called.
 	ticks int
 }
@@ -154,7 +157,8 @@ func (a *agreements) call(op agreement.Operation) agreement.Call {
 // agreementCall is a call of the protocol.
 type agreementCall struct {
 	agreement.Call
-	value *uint64 // See agreement.Machine's Start.
+	// See agreement.Machine's Start.
+	value *uint64
 	// The outcome that a second instance of Shrink confirms, or nil.
 	confirms *agreement.Outcome
 }

@@ -91,9 +91,10 @@ func (c *Comm) division() *run.Division {
 
 // node implements coll.Node.
 type node struct {
-	c         *Comm
-	sharer    btl.Sharer
-	component string // Component of sharer.
+	c      *Comm
+	sharer btl.Sharer
+	// Component of sharer.
+	component string
 }
 
 func (n *node) peer(rank int) (framework.Peer, error) {

@@ -84,8 +84,9 @@ type derivation struct {
 
 // properties are those that the program sets. Guarded by Comm.mu.
 type properties struct {
-	name  string
-	attrs []attribute // In the order of SetAttr.
+	name string
+	// In the order of SetAttr.
+	attrs []attribute
 }
 
 // persistentContexts links a communicator with the contexts of its persistent collectives, see persistentContext.
@@ -403,7 +404,8 @@ type Transport struct {
 	PML string
 	// Transport below the PML, for example "shm". Empty if none reaches the member.
 	Component string
-	Device    string // For example "/dev/shm/...".
+	// For example "/dev/shm/...".
+	Device string
 	// Provider of the fabric below an MTL.
 	Provider string
 }

@@ -134,9 +134,11 @@ func TestFailingSend_OfOperationThatReceives_EndsIt(t *testing.T) {
 // fallback is an MTL with a better candidate that did not open in rank 1.
 type fallback struct {
 	mtl.Component
-	rank          int
-	hasOtherOffer bool // Rank 1 offers another provider.
-	isUnreachable bool // Rank 0 does not reach rank 1.
+	rank int
+	// Rank 1 offers another provider.
+	hasOtherOffer bool
+	// Rank 0 does not reach rank 1.
+	isUnreachable bool
 }
 
 func (f fallback) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {

@@ -66,7 +66,8 @@ func flushArgs(ctx context.Context, isClosed bool, errClosed func() error) error
 // engine of the sends too.
 type flush struct {
 	pml.Request
-	unfinished int // Sends, and startFlush.
+	// Sends, and startFlush.
+	unfinished int
 	errs       []error
 }
 

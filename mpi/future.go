@@ -7,8 +7,10 @@ import (
 
 // Future is the result of a call in progress. Use it by the pointer.
 type Future[T any] struct {
-	done  chan struct{} // Closed at the end.
-	value T             // Written before done is closed.
+	// Closed at the end.
+	done chan struct{}
+	// Written before done is closed.
+	value T
 	err   error
 }
 

@@ -38,7 +38,8 @@ type Group struct {
 	session *Session
 	self    member // The caller.
 	members memberList
-	rank    int // Of self, or Undefined.
+	// Of self, or Undefined.
+	rank int
 }
 
 // newGroup returns a group of processes.

@@ -11,7 +11,8 @@ import (
 type member struct {
 	Proc
 	endpoint uint16
-	of       *activation // nil for a whole process.
+	// nil for a whole process.
+	of *activation
 }
 
 // memberList is the members of a group by rank. It is immutable, and its zero value is empty.

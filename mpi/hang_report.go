@@ -24,10 +24,13 @@ import (
 
 // A hangReport is the content of the report. Package launch reads it.
 type hangReport struct {
-	Waits  []wait `json:"waits"`
-	More   int    `json:"more,omitempty"`   // Waits that are not listed.
-	Queues string `json:"queues"`           // Of all communicators.
-	Stacks string `json:"stacks,omitempty"` // Of all goroutines.
+	Waits []wait `json:"waits"`
+	// Waits that are not listed.
+	More int `json:"more,omitempty"`
+	// Of all communicators.
+	Queues string `json:"queues"`
+	// Of all goroutines.
+	Stacks string `json:"stacks,omitempty"`
 }
 
 // wait is one call that does not return.

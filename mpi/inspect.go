@@ -25,14 +25,16 @@ type Stats struct {
 type PeerStats struct {
 	Proc Proc
 	// Of this process; 0: its own stack.
-	Stream     int
-	PeerStream int // Of Proc; 0: its own stack.
+	Stream int
+	// Of Proc; 0: its own stack.
+	PeerStream int
 	// As in events of WithHooks. A process that replaces another has a different one.
 	Incarnation framework.Incarnation
 	// In use. Empty if there is none yet.
-	Transport                string
-	Sent, Received           uint64 // Messages.
-	SentBytes, ReceivedBytes uint64 // Payload in bytes.
+	Transport      string
+	Sent, Received uint64 // Messages.
+	// Payload in bytes.
+	SentBytes, ReceivedBytes uint64
 	// Messages that arrived before their receive.
 	Unexpected uint64
 	// Messages for closed communicators.

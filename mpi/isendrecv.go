@@ -62,7 +62,8 @@ type exchange struct {
 	send, recv   *pml.Request
 	sendErr      error
 	sendCanceled bool
-	hasNoSource  bool // The source is ProcNull.
+	// The source is ProcNull.
+	hasNoSource bool
 	// The receive is from any source, and in Comm.wildcards.
 	isWildcard bool
 	// Send buffer of IsendrecvReplace, or nil.

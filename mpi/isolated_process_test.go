@@ -17,8 +17,9 @@ import (
 type injector struct {
 	bootstrap.Client
 	bootstrap.EventSource
-	event       func(bootstrap.Event)
-	constructed func(tag string) // Called after each group construct, if it is not nil.
+	event func(bootstrap.Event)
+	// Called after each group construct, if it is not nil.
+	constructed func(tag string)
 }
 
 func inject(inner bootstrap.Client) *injector {

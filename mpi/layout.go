@@ -14,9 +14,11 @@ import (
 // Layout describes the bytes of a buffer that form a message (a derived datatype of MPI-4.1 section 5.1). It is an immutable value. The zero Layout is
 // the empty message. An invalid layout, for example with negative sizes, is an error of the operation that uses it.
 type Layout struct {
-	shape      shape     // nil if empty.
-	form       *pml.Form // The layout for a PML.
-	hasOverlap bool      // A byte is in two blocks.
+	shape shape // nil if empty.
+	// The layout for a PML.
+	form *pml.Form
+	// A byte is in two blocks.
+	hasOverlap bool
 	err        error
 }
 

@@ -43,10 +43,12 @@ func layoutCollectives(ctx context.Context, c *mpi.Comm) error {
 
 // layoutForm is a collective. The block of rank r is the bytes at every third place, from place r on.
 type layoutForm struct {
-	name  string
-	send  []byte // Of this rank, which changes with each call.
-	recv  []byte
-	from  []int // Senders of the blocks in recv.
+	name string
+	// Of this rank, which changes with each call.
+	send []byte
+	recv []byte
+	// Senders of the blocks in recv.
+	from  []int
 	c     *mpi.Comm
 	block func() error
 	start func() (mpi.Request, error)

@@ -164,10 +164,13 @@ func TestRoots_MemberNeverCalls_AllNameIt(t *testing.T) {
 // lateCreation is a creation of six ranks on three nodes. Some of them never call.
 type lateCreation struct {
 	absent []int
-	ending int // Rank with a context that ends early, or -1.
+	// Rank with a context that ends early, or -1.
+	ending int
 
-	ready, failed sync.WaitGroup // All ranks are ready before the first one calls, and keep their sessions open until the last call has failed.
-	hasNotes      atomic.Bool    // An error names the root of a node that waits for another member.
+	// All ranks are ready before the first one calls, and keep their sessions open until the last call has failed.
+	ready, failed sync.WaitGroup
+	// An error names the root of a node that waits for another member.
+	hasNotes atomic.Bool
 }
 
 // lateCreations runs a creation until no error has a note. A root names another root if its deadline at level 1 passes before the other one has reported

@@ -16,7 +16,8 @@ import (
 type Memory struct {
 	session *Session
 	bytes   []byte
-	from    pml.Allocator // nil for ordinary memory.
+	// nil for ordinary memory.
+	from pml.Allocator
 
 	mu     sync.Mutex
 	closed bool

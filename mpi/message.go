@@ -11,8 +11,9 @@ import (
 // Message is a message that a matched probe has removed from matching, so that no other receive gets it (MPI-4.1 section 3.8.2). It is received once by
 // Recv or Irecv, also after the close of its communicator, which waits for it. It must not be copied.
 type Message struct {
-	comm    *Comm
-	claimed pml.Claimed // nil for ProcNull.
+	comm *Comm
+	// nil for ProcNull.
+	claimed pml.Claimed
 	used    atomic.Bool // For ProcNull.
 }
 

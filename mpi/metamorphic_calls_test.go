@@ -12,11 +12,13 @@ import (
 
 // form is a call in its two forms, and the memory that belongs to its outcome.
 type form struct {
-	block    func(context.Context) error
-	exchange func(context.Context) (mpi.Status, error) // Blocking, in place of block.
+	block func(context.Context) error
+	// Blocking, in place of block.
+	exchange func(context.Context) (mpi.Status, error)
 	start    func() (mpi.Request, error)
-	init     func(context.Context) (*mpi.Persistent, error) // Persistent form, or nil.
-	see      [][]byte
+	// Persistent form, or nil.
+	init func(context.Context) (*mpi.Persistent, error)
+	see  [][]byte
 }
 
 // formOf returns the call of a collective step for a member.

@@ -18,11 +18,13 @@ import (
 // A mortal program has phases. After each but the last one, some ranks die, and the others continue over a Shrink of the
 // communicator.
 type mortal struct {
-	seed    uint64
-	ranks   int
-	phases  []program
-	victims [][]int  // Of each phase, by their ranks in the first one.
-	flags   []uint64 // Of the agreements, by those ranks.
+	seed   uint64
+	ranks  int
+	phases []program
+	// Of each phase, by their ranks in the first one.
+	victims [][]int
+	// Of the agreements, by those ranks.
+	flags []uint64
 }
 
 // mortalSteps is the largest number of steps of a phase.

@@ -18,11 +18,12 @@ type digests map[int][sha256.Size]byte
 // player is one rank of a program.
 type player struct {
 	program
-	ctx   context.Context
-	me    int
-	rng   *rand.Rand  // of orders that are the rank's own
-	comms []*mpi.Comm // nil for others and after Close.
-	later []step      // may be started in another order
+	ctx context.Context
+	me  int
+	rng *rand.Rand // of orders that are the rank's own
+	// nil for others and after Close.
+	comms []*mpi.Comm
+	later []step // may be started in another order
 	under []underWay
 	out   digests
 }
@@ -33,7 +34,8 @@ type underWay struct {
 	q    mpi.Request
 	see  [][]byte
 
-	persistent *mpi.Persistent // Freed after q; nil for other operations.
+	// Freed after q; nil for other operations.
+	persistent *mpi.Persistent
 }
 
 // play runs a program as one of its ranks.

@@ -23,7 +23,8 @@ import (
 type variant struct {
 	name string
 	set  map[string]string
-	node func(rank, ranks int) int // nil for one node.
+	// nil for one node.
+	node func(rank, ranks int) int
 	reg  func() *framework.Registry
 	// nodes is mpitest.Job.Nodes of a job whose communicators are created in levels; 0: there are no levels.
 	nodes int

@@ -20,10 +20,13 @@ import (
 
 // callDelay delays one call until Session.Close has returned, or for far longer than Close takes.
 type callDelay struct {
-	isDelayed   atomic.Bool
-	started     chan struct{} // Closed when the call starts.
-	closed      chan struct{} // Closed when Session.Close has returned.
-	hasOutlived atomic.Bool   // Whether the call was active when Session.Close returned.
+	isDelayed atomic.Bool
+	// Closed when the call starts.
+	started chan struct{}
+	// Closed when Session.Close has returned.
+	closed chan struct{}
+	// Whether the call was active when Session.Close returned.
+	hasOutlived atomic.Bool
 }
 
 func newCallDelay() *callDelay {

@@ -12,12 +12,16 @@ import (
 // Status describes a completed operation (MPI-4.1 section 3.2.5). Where there
 // was no message it is {AnySource, AnyTag, 0}; for ProcNull {ProcNull, AnyTag, 0}.
 type Status struct {
-	Source int // Rank of the sender.
-	Tag    int // Tag of the message.
-	Bytes  int // Full length of the message.
+	// Rank of the sender.
+	Source int
+	// Tag of the message.
+	Tag int
+	// Full length of the message.
+	Bytes int
 	// The operation was canceled, and has transferred no data.
 	Canceled bool
-	Err      error // Error of the operation.
+	// Error of the operation.
+	Err error
 }
 
 func noMessage() Status  { return Status{Source: AnySource, Tag: AnyTag} }

@@ -17,8 +17,9 @@ type packing struct {
 type packedSide struct {
 	buf     []byte
 	layouts []Layout
-	counts  []int // Size of each block in bytes.
-	size    int   // Sum of counts.
+	// Size of each block in bytes.
+	counts []int
+	size   int // Sum of counts.
 	// The collective reads the blocks.
 	isPacked bool
 	// The collective writes the blocks.

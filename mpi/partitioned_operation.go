@@ -13,18 +13,23 @@ import (
 // partitioned is one side of a partitioned operation. Fields below channel are guarded by the engine's lock.
 type partitioned struct {
 	pml.Request
-	c          *Comm
-	isSend     bool
-	buf        []byte
-	form       *pml.Form // Of buf, for sends.
+	c      *Comm
+	isSend bool
+	buf    []byte
+	// Of buf, for sends.
+	form       *pml.Form
 	partitions int
-	size       int // Of a partition in bytes.
-	peer, tag  int
-	order      uint64            // See partitionHeader.
-	channel    *partitionChannel // nil if the peer is ProcNull.
+	// Of a partition in bytes.
+	size      int
+	peer, tag int
+	// See partitionHeader.
+	order uint64
+	// nil if the peer is ProcNull.
+	channel *partitionChannel
 
-	isFreed  bool
-	isQueued bool // In channel.queue.
+	isFreed bool
+	// In channel.queue.
+	isQueued bool
 	partitionedRound
 	send partitionedSend
 	recv partitionedRecv
@@ -32,12 +37,14 @@ type partitioned struct {
 
 // partitionedRound is the state of the latest round.
 type partitionedRound struct {
-	round uint64 // Number of starts.
+	// Number of starts.
+	round uint64
 	// From Start until the request is consumed.
 	isInUse bool
 	// From Start until the request is complete.
 	isActive bool
-	err      error // First error of the round.
+	// First error of the round.
+	err      error
 	messages []*partitionMessage
 	// Callers that complete the request later, see settle.
 	holds int
@@ -57,9 +64,10 @@ type partitionedSend struct {
 	// clear has arrived, and is not consumed.
 	hasClear bool
 	// clear of this round is consumed.
-	isClear    bool
-	refusal    partitionHeader
-	hasRefusal bool // refusal is to be sent.
+	isClear bool
+	refusal partitionHeader
+	// refusal is to be sent.
+	hasRefusal bool
 }
 
 // clearance is the content of clearToSend.
@@ -71,10 +79,12 @@ type partitionedRecv struct {
 	missing []int
 	// Bytes that no header has announced.
 	unclaimed int
-	left      int // Bytes that have not arrived.
+	// Bytes that have not arrived.
+	left int
 	// All has arrived. An empty buffer has one message, too.
-	isEnded    bool
-	needsClear bool // clearToSend is to be sent.
+	isEnded bool
+	// clearToSend is to be sent.
+	needsClear bool
 }
 
 // States of a partition of a send.

@@ -13,10 +13,12 @@ import (
 // partitions is the partitioned communication of a communicator. Its messages are on the control plane with the tag
 // Comm.tagMax, which CreateGroup does not use. Fields below isUsed are guarded by the engine's lock.
 type partitions struct {
-	isUsed    atomic.Bool
-	channels  map[int]*partitionChannel // By peer.
-	active    int                       // Number of active operations.
-	isClosing bool                      // The communicator is closed.
+	isUsed   atomic.Bool
+	channels map[int]*partitionChannel // By peer.
+	// Number of active operations.
+	active int
+	// The communicator is closed.
+	isClosing bool
 	// Longest message that all transports carry.
 	maxMessage int64
 }
@@ -37,17 +39,19 @@ type partitionChannel struct {
 	droppedPayload int
 	active         int
 	// Pending receive of the next header, or nil.
-	listener    *pml.Request
-	isListening bool // listen is active in a caller.
+	listener *pml.Request
+	// listen is active in a caller.
+	isListening bool
 	// The peer cannot be reached. Start retries.
 	isStopped bool
 	// The communicator is revoked. All messages are received and dropped, see drain.
 	isDraining bool
 	// The peer has sent an invalid message. No operation starts.
-	invalid   error
-	in        []byte // Of listener.
-	queue     []*partitioned
-	isPushing bool // push is active in a caller.
+	invalid error
+	in      []byte // Of listener.
+	queue   []*partitioned
+	// push is active in a caller.
+	isPushing bool
 	free      []*partitionMessage
 }
 
@@ -63,12 +67,13 @@ const mostEarlyClearances = 1 << 16
 
 // partitionMessage is a message in progress. of is nil if no operation waits for it.
 type partitionMessage struct {
-	channel        *partitionChannel
-	of             *partitioned
-	r              *pml.Request
-	buf            []byte // Reused.
-	isRecv         bool
-	offset, length int // Of a received payload.
+	channel *partitionChannel
+	of      *partitioned
+	r       *pml.Request
+	buf     []byte // Reused.
+	isRecv  bool
+	// Of a received payload.
+	offset, length int
 }
 
 // join adds an operation at its initialization.

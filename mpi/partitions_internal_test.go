@@ -259,7 +259,8 @@ func TestPartitionChannel_LateMessagesOfFailedRound_AreDropped(t *testing.T) {
 	}
 	errLocal := errors.New("one-sided failure")
 	for name, messages := range map[string]struct {
-		before []byte // Header of a payload whose receive is pending at the failure, or nil.
+		// Header of a payload whose receive is pending at the failure, or nil.
+		before []byte
 		after  [][]byte
 	}{
 		"data":                             {nil, [][]byte{message(partitionData, 1, 0, 24, 24)}},

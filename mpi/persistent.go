@@ -26,8 +26,9 @@ type Persistent struct {
 	// Of a collective in shared memory, or nil.
 	early *run.Early
 
-	mu      sync.Mutex
-	active  Request // Of the last started operation.
+	mu sync.Mutex
+	// Of the last started operation.
+	active  Request
 	isFreed bool
 }
 

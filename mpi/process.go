@@ -51,8 +51,9 @@ type registry struct {
 	notesDropped atomic.Uint64
 	bases        bases
 
-	mu    sync.Mutex
-	comms map[cid.EndpointID]*Comm // Open communicators.
+	mu sync.Mutex
+	// Open communicators.
+	comms map[cid.EndpointID]*Comm
 	// Upper bound of the endpoints in comms.
 	endpoints   int
 	early       earlyEvents
@@ -248,7 +249,8 @@ func (e *process) open() (all []*Comm) {
 // process.mu.
 type earlyEvents struct {
 	events map[cid.Extended]bootstrap.Event
-	order  []cid.Extended // The oldest one first.
+	// The oldest one first.
+	order []cid.Extended
 }
 
 // maxBrokenEvents is the number of stored events, which is far above the number of concurrent creations.

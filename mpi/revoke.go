@@ -86,8 +86,9 @@ func (e *process) contexts(id cid.Extended) (all []*Comm) {
 
 // revocation is one of a communicator that not all ranks of this process have yet.
 type revocation struct {
-	by    Proc
-	state uint32 // Bits of Comm.state.
+	by Proc
+	// Bits of Comm.state.
+	state uint32
 }
 
 // revocations has them by communicator, without a limit, because a member that misses one would wait forever. Guarded by

@@ -48,11 +48,13 @@ type Session struct {
 	streams []*Stream
 	// streamErrs are errors of streams that have ended.
 	streamErrs []error
-	comms      int // Open or being created.
-	memories   int // Open.
+	// Open or being created.
+	comms    int
+	memories int // Open.
 	// Closed communicators with collectives in progress.
 	ending int
-	ended  chan struct{} // Closed when ending becomes 0.
+	// Closed when ending becomes 0.
+	ended  chan struct{}
 	closed bool
 }
 
@@ -270,9 +272,10 @@ func (s *Session) ThreadLevel() ThreadLevel { return s.level }
 
 // PsetInfo describes a process set (MPI-4.1 section 11.3.2).
 type PsetInfo struct {
-	Name     string
-	Size     int
-	Included bool // The caller is a member.
+	Name string
+	Size int
+	// The caller is a member.
+	Included bool
 	// The set was created after the start of the job.
 	Dynamic bool
 }

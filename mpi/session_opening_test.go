@@ -68,8 +68,10 @@ func (x *traffic) opening(ctx context.Context, c *mpi.Comm) (sizes []int64, err 
 func TestOpening_Processes_SendsCardsOnTheNodeOnly(t *testing.T) {
 	for name, x := range map[string]struct {
 		size, nodes int
-		order       func(rank int) int // Key of the split.
-		want        map[int][]int64    // By rank; nil of those that are not listed.
+		// Key of the split.
+		order func(rank int) int
+		// By rank; nil of those that are not listed.
+		want map[int][]int64
 	}{
 		"one node": {4, 1, nil, map[int][]int64{0: {68, 136, 16, 16}, 1: {68, 136, 16, 16}, 2: {68, 136, 16, 16}, 3: {68, 136, 16, 16}}},
 		"two nodes": {8, 2, nil, map[int][]int64{
@@ -131,8 +133,9 @@ func TestOpening_GoroutineRanks_OneVerdictForEachProcess(t *testing.T) {
 // unable is a component that a rank cannot open, or with other terms in a rank.
 type unable struct {
 	coll.Component
-	opens   func(rank int) bool
-	differs bool // Its terms are others.
+	opens func(rank int) bool
+	// Its terms are others.
+	differs bool
 }
 
 func (u unable) Info() framework.Info {
@@ -165,8 +168,9 @@ func (u unable) Query(params any, shape coll.Shape) *coll.Offer {
 func TestOpening_MemberFails_AllDoWithoutAndNameIt(t *testing.T) {
 	always := func(int) bool { return true }
 	for name, x := range map[string]struct {
-		opens  func(rank int) bool
-		differ func(rank int) bool // Ranks with another priority.
+		opens func(rank int) bool
+		// Ranks with another priority.
+		differ func(rank int) bool
 		want   string
 	}{
 		"one cannot open":         {func(rank int) bool { return rank != 4 }, nil, "rank 4 could not open its part"},

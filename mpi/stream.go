@@ -20,7 +20,8 @@ import (
 //
 // A stream ends with its last communicator, and without any with its session. If that fails, Session.Close returns the error.
 type Stream struct {
-	session *Session // That of NewStream.
+	// That of NewStream.
+	session *Session
 	// That of the stream's communicators, over the stream's engine.
 	own *Session
 
@@ -30,7 +31,8 @@ type Stream struct {
 	isEnded bool
 	// Closed when the session closes, so that end waits for no pending receives.
 	hurry chan struct{}
-	ended chan struct{} // Closed at the end of end.
+	// Closed at the end of end.
+	ended chan struct{}
 }
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its

@@ -69,9 +69,10 @@ func observeStreams(ctx context.Context, s *mpi.Session, c *mpi.Comm) error {
 
 // streamWorker performs the same operations in all members.
 type streamWorker struct {
-	s      *mpi.Session
-	base   *mpi.Comm
-	shared *rand.Rand // With the same state in all members.
+	s    *mpi.Session
+	base *mpi.Comm
+	// With the same state in all members.
+	shared *rand.Rand
 	open   []*mpi.Comm
 }
 

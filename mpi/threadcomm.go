@@ -30,7 +30,8 @@ type ThreadComm struct {
 	module  assembly.PML
 	values  *framework.Values
 	team    *assembly.Team
-	id      cid.Extended // Names no communicator.
+	// Names no communicator.
+	id cid.Extended
 	// Of an activation's first communicator.
 	members *table
 	// Goroutines by rank in the parent.
@@ -39,10 +40,11 @@ type ThreadComm struct {
 	first  int
 	locals []rankState // By endpoint.
 
-	mu        sync.Mutex
-	ids       cid.Deriver
-	current   *activation // nil if none is active.
-	isRunning bool        // Run is active.
+	mu  sync.Mutex
+	ids cid.Deriver
+	// nil if none is active.
+	current   *activation
+	isRunning bool // Run is active.
 	isClosed  bool
 }
 

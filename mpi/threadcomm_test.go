@@ -457,10 +457,12 @@ func TestThreadComm_BlockedRanks_AppearInInspectionAndStats(t *testing.T) {
 
 // rankHooks counts events of the user's messages.
 type rankHooks struct {
-	calls  atomic.Int32 // In progress.
-	beside atomic.Bool  // Whether two calls came at the same time.
-	counts [8]int       // By kind. Unsynchronized, because calls come one at a time.
-	bytes  int64        // Of matches.
+	calls atomic.Int32 // In progress.
+	// Whether two calls came at the same time.
+	beside atomic.Bool
+	// By kind. Unsynchronized, because calls come one at a time.
+	counts [8]int
+	bytes  int64 // Of matches.
 }
 
 func (h *rankHooks) Event(e pml.Event) {

@@ -15,10 +15,13 @@ import (
 
 // trafficReport is the content of the report. Package watch of the command reads it.
 type trafficReport struct {
-	At    int64         `json:"at"`    // Monotonic time of the counts in nanoseconds.
-	Comms int           `json:"comms"` // Number of open communicators.
+	// Monotonic time of the counts in nanoseconds.
+	At int64 `json:"at"`
+	// Number of open communicators.
+	Comms int           `json:"comms"`
 	Peers []peerTraffic `json:"peers"`
-	More  int           `json:"more,omitempty"` // Peers that are not listed.
+	// Peers that are not listed.
+	More int `json:"more,omitempty"`
 }
 
 // peerTraffic counts the messages between this process and a rank of its job over one transport.

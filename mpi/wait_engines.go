@@ -13,8 +13,9 @@ import (
 
 // lockCursor holds the lock of one engine, that of the request that is accessed.
 type lockCursor struct {
-	held   *progress.Engine
-	closed bool // Whether held is closed.
+	held *progress.Engine
+	// Whether held is closed.
+	closed bool
 }
 
 // lockOf returns a cursor that holds the lock of e.

@@ -50,7 +50,8 @@ type Telemetry struct {
 	sessions []*mpi.Session
 	self     mpi.Proc
 	totals   map[series]counts
-	previous map[framework.Incarnation]counts // At the last update.
+	// At the last update.
+	previous map[framework.Incarnation]counts
 
 	waits waitTimes
 	spans spanQueue

@@ -50,10 +50,13 @@ type service struct {
 	component btl.Component
 	server    *server
 
-	mu       sync.Mutex
-	stop     func() // Stops the gRPC server.
-	isOrphan bool   // The rank has ended.
-	opened   bool   // Open has succeeded.
+	mu sync.Mutex
+	// Stops the gRPC server.
+	stop func()
+	// The rank has ended.
+	isOrphan bool
+	// Open has succeeded.
+	opened bool
 	// Closed when the transport has ended.
 	served chan struct{}
 	// Of the transport. Valid after served is closed.

@@ -105,7 +105,8 @@ type server struct {
 	progress  progress.Completion               // Wakes serve
 
 	isOver bool
-	err    error // Reason of a failure, else nil.
+	// Reason of a failure, else nil.
+	err error
 }
 
 // open opens the component over the rings, and returns its description.

@@ -76,7 +76,8 @@ func (b *Bell) move(to doorbell.Bell, shared bool) {
 type RemoteBell struct {
 	// For a rank, only its armed word is used.
 	bell doorbell.Bell
-	rank *Engine // nil for a process.
+	// nil for a process.
+	rank *Engine
 }
 
 // BellAt returns the bell that its owner has passed to Bell.Share, at its address in this process. The BellSize bytes of mem stay mapped while the

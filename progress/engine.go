@@ -105,13 +105,16 @@ type Engine struct {
 	parked int
 	// Number of poll sessions. The progress goroutine derives activity from it.
 	polls uint64
-	armed time.Time // Time when the bell was armed.
+	// Time when the bell was armed.
+	armed time.Time
 	free  []*Waiter
 	yieldHistory
 
-	isStream bool // Options.IsStream; constant.
+	// Options.IsStream; constant.
+	isStream bool
 
-	labels context.Context // May be nil; constant.
+	// May be nil; constant.
+	labels context.Context
 
 	waitLimits
 	background progressGoroutine
@@ -121,7 +124,8 @@ type Engine struct {
 
 	// Parked waits of the process's ranks; changed without the lock.
 	parkedRanks atomic.Int64
-	rings       rings // Of a process's engine.
+	// Of a process's engine.
+	rings rings
 }
 
 // yieldHistory has the results of the yields of an engine's waits. Guarded by the engine's lock.

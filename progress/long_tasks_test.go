@@ -12,7 +12,8 @@ import (
 type supply struct {
 	process *Engine
 	to      *mailbox
-	allowed atomic.Int64 // Number of tokens that may be published.
+	// Number of tokens that may be published.
+	allowed atomic.Int64
 }
 
 func (s *supply) Poll() int {

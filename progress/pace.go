@@ -21,7 +21,8 @@ type pace struct {
 	// Yields are also for other processes.
 	neighbors bool
 	perClock  int
-	clock     int // Polls until the clock is read.
+	// Polls until the clock is read.
+	clock int
 	// Events since the clock was read.
 	moved int
 }

@@ -11,7 +11,8 @@ type Task interface {
 
 // taskQueue contains the tasks of a rank. Guarded by the rank's lock.
 type taskQueue struct {
-	tasks []Task // In the order of Defer.
+	// In the order of Defer.
+	tasks []Task
 	// Memory for tasks while they run.
 	spare []Task
 	// A goroutine runs the tasks, including those added meanwhile.

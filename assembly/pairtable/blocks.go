@@ -15,7 +15,8 @@ type pairs map[int][]end
 
 // end is a receiver of messages, and the streams of a sender and of the receiver. 0 is the process itself.
 type end struct {
-	namespace string // Empty in the sender's job.
+	// Empty in the sender's job.
+	namespace string
 	rank      int
 	streams   [2]int
 }

@@ -11,9 +11,11 @@ import (
 
 // Capability is encoded capabilities that some members have in common.
 type Capability struct {
-	_     struct{} `cbor:",toarray"`
-	Bytes []byte   // See EncodeCapabilities.
-	Count uint32   // Number of members.
+	_ struct{} `cbor:",toarray"`
+	// See EncodeCapabilities.
+	Bytes []byte
+	// Number of members.
+	Count uint32
 	// Ranks of at most mostExamples members, the lowest ones, ascending.
 	Lowest []uint32
 }

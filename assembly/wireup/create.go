@@ -53,8 +53,9 @@ type Comm interface {
 
 // Call is the call of one member.
 type Call struct {
-	Layout  *Layout
-	Member  int    // Rank in the group.
+	Layout *Layout
+	// Rank in the group.
+	Member  int
 	Tag     string // Of the user.
 	Timeout time.Duration
 }
@@ -90,9 +91,10 @@ func Create(p Port, call Call) (*Table, error) {
 
 type creation struct {
 	Call
-	port     Port
-	levels   []Level
-	comms    []Comm // By level; nil without one.
+	port   Port
+	levels []Level
+	// By level; nil without one.
+	comms    []Comm
 	schedule Schedule
 	// Error of this process for which its faults are no substitute.
 	own error

@@ -18,7 +18,8 @@ const BlockSize = 64
 type Layout struct {
 	namespace string
 	size      int
-	stretches []stretch // In the order of the group.
+	// In the order of the group.
+	stretches []stretch
 	// Rank of the first member of each node, ascending.
 	roots []int
 	hash  uint64
@@ -119,8 +120,10 @@ func (l *Layout) Key(tag string, rootsFrom int) uint64 {
 
 // Level is a block of the tree that a member belongs to.
 type Level struct {
-	Number  int   // 0 for the members of one node.
-	Members []int // Ranks in the group, ascending.
+	// 0 for the members of one node.
+	Number int
+	// Ranks in the group, ascending.
+	Members []int
 	// Index of the member in Members.
 	Self int
 }

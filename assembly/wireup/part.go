@@ -20,8 +20,9 @@ type Part struct {
 
 // summary is the part of a Part that does not grow with the number of members, as a CBOR array.
 type summary struct {
-	_            struct{} `cbor:",toarray"`
-	Count        uint32   // Number of members.
+	_ struct{} `cbor:",toarray"`
+	// Number of members.
+	Count        uint32
 	Capabilities []Capability
 	// This and the next two are cid.Summary.
 	Policy  uint8
@@ -48,9 +49,10 @@ type failure struct {
 
 // endedPair is an Ended of a member.
 type endedPair struct {
-	_           struct{} `cbor:",toarray"`
-	From, To    uint32
-	Nonce       uint64 // Incarnation of To.
+	_        struct{} `cbor:",toarray"`
+	From, To uint32
+	// Incarnation of To.
+	Nonce       uint64
 	Reconnected uint32
 }
 

@@ -21,7 +21,8 @@ const Version = 5
 type Payload struct {
 	_       struct{} `cbor:",toarray"`
 	Version uint8
-	Nonce   uint64 // Incarnation of the member.
+	// Incarnation of the member.
+	Nonce uint64
 	// Of its PMLs, by preference; see EncodeCapabilities.
 	Capabilities cbor.RawMessage
 	Card         cbor.RawMessage // See EncodeCard.
@@ -41,9 +42,10 @@ type Payload struct {
 
 // Ended is a member that is disconnected from the sender, in either direction.
 type Ended struct {
-	_     struct{} `cbor:",toarray"`
-	Rank  uint32   // In the group.
-	Nonce uint64   // Of the incarnation.
+	_    struct{} `cbor:",toarray"`
+	Rank uint32   // In the group.
+	// Of the incarnation.
+	Nonce uint64
 	// Number of reconnects of the two.
 	Epoch uint32
 }

@@ -16,7 +16,8 @@ import (
 
 // Decision is the decision about a communicator, which is equal in all members.
 type Decision struct {
-	Offer pml.Capabilities // Its priority is 0.
+	// Its priority is 0.
+	Offer pml.Capabilities
 	// Offer is the first one of each member.
 	IsFirst bool
 	IDs     cid.Decision
@@ -200,13 +201,15 @@ func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
 
 // Table is a table in memory that another process may write to. Each byte is read once at each use, and checked.
 type Table struct {
-	bytes   []byte
-	id      uint64
-	size    int
-	offsets int // Offset of the offsets.
+	bytes []byte
+	id    uint64
+	size  int
+	// Offset of the offsets.
+	offsets int
 	// Offset of the ranks in the order of their nonces.
-	ranks        int
-	records      int // Offset of the records.
+	ranks int
+	// Offset of the records.
+	records      int
 	capabilities [][]byte
 	decision     Decision
 }

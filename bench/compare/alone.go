@@ -12,13 +12,15 @@ import (
 type own struct {
 	Name  string  `json:"figure"`
 	Value float64 `json:"value"`
-	Unit  string  `json:"unit"` // Empty for a ratio.
+	// Empty for a ratio.
+	Unit string `json:"unit"`
 	// Description of the compared values.
-	Of          string  `json:"of"`
-	Wanted      bound   `json:"wanted"`
-	Met         bool    `json:"met"`
-	NotMeasured string  `json:"not_measured,omitempty"`
-	Result      *result `json:"result,omitempty"` // Of two alternating settings.
+	Of          string `json:"of"`
+	Wanted      bound  `json:"wanted"`
+	Met         bool   `json:"met"`
+	NotMeasured string `json:"not_measured,omitempty"`
+	// Of two alternating settings.
+	Result *result `json:"result,omitempty"`
 }
 
 // A bound is the wanted range of a value. A limit of 0 is none.

@@ -28,8 +28,9 @@ type machineInfo struct {
 	// Release of the system, as in "debian 12", which determines the versions of peers.
 	Release string `json:"release"`
 	// Load average of the minute before, because other work disturbs in every state of the machine.
-	Load     string    `json:"load"`
-	Commit   string    `json:"commit"` // Commit of ferry, or empty.
+	Load string `json:"load"`
+	// Commit of ferry, or empty.
+	Commit   string    `json:"commit"`
 	Versions []version `json:"versions"`
 }
 

@@ -34,26 +34,31 @@ import (
 
 // options of a run.
 type options struct {
-	ferry string // Path of the measured ferry.
+	// Path of the measured ferry.
+	ferry string
 	// Path of an earlier ferry instead of the peers, or empty.
-	before       string
-	instructions string // Path of bin/instructions.
+	before string
+	// Path of bin/instructions.
+	instructions string
 	// Path of a ferry with examples/vendor-udp.
 	vendor string
 	// Folder of the C sources and of peers.json.
 	peers string
-	build string // Folder of the compiled peers.
+	// Folder of the compiled peers.
+	build string
 	// Folder of the results, two files per machine.
 	out string
 	// Folder of performance.md and the plots.
-	docs       string
-	rows       *regexp.Regexp
-	hasAllRows bool // All rows are measured.
+	docs string
+	rows *regexp.Regexp
+	// All rows are measured.
+	hasAllRows bool
 	pairs      int
-	repeat     int // Repetitions of sweeps.
-	limit      time.Duration
-	timeout    time.Duration
-	isRender   bool
+	// Repetitions of sweeps.
+	repeat   int
+	limit    time.Duration
+	timeout  time.Duration
+	isRender bool
 }
 
 func main() {

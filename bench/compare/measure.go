@@ -112,8 +112,9 @@ type comparison struct {
 	end  time.Time
 	note func(format string, a ...any)
 
-	began func(what string) // Called before each row.
-	kept  []memoryRow       // Measured so far.
+	// Called before each row.
+	began func(what string)
+	kept  []memoryRow // Measured so far.
 }
 
 // measure measures each figure beside each relevant setting. Figures with

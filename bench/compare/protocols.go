@@ -25,7 +25,8 @@ type protocolRow struct {
 	// Least speed of the selector to that of the best fixed value.
 	wanted float64
 	parts  []figure
-	flags  []string // Flags of all runs.
+	// Flags of all runs.
+	flags []string
 	// Values of copyParam, with the selector first.
 	copyValues []string
 }

@@ -51,7 +51,8 @@ const (
 
 // usage is the time of a command.
 type usage struct {
-	whole time.Duration // From start to end.
+	// From start to end.
+	whole time.Duration
 	// Processor time, including children.
 	own time.Duration
 }
@@ -144,8 +145,9 @@ type benchRow struct {
 	Unit  string
 	Avg   float64
 	P50   float64 // of ours only
-	Pure  float64 `json:"pure_us"` // Of ours only, see bench.Row.
-	Hop   float64 `json:"raw_hop_ns"`
+	// Of ours only, see bench.Row.
+	Pure float64 `json:"pure_us"`
+	Hop  float64 `json:"raw_hop_ns"`
 }
 
 // parseRows reads lines of JSON; there is at least one.

@@ -16,8 +16,10 @@ type twoFigures struct {
 
 // medians summarize the samples of one state, or all.
 type medians struct {
-	Ours   float64 `json:"ours"`  // 0 without samples.
-	Theirs float64 `json:"peers"` // 0 without samples.
+	// 0 without samples.
+	Ours float64 `json:"ours"`
+	// 0 without samples.
+	Theirs float64 `json:"peers"`
 	// Ours / Theirs, or 0 if one is missing.
 	Ratio float64     `json:"ratio"`
 	Best  *twoFigures `json:"best_pair,omitempty"`

@@ -46,8 +46,10 @@ func TestExit_WithFailure_IsReported(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		incarnation int
-		exit        string // Reason from the launcher, "-" for no ProcExited.
-		reason      string // Reason in the event, empty for no event.
+		// Reason from the launcher, "-" for no ProcExited.
+		exit string
+		// Reason in the event, empty for no event.
+		reason string
 	}{
 		{"killed at work", came, "signal: killed", "signal: killed"},
 		{"exit status 3 at work", came, "exit status 3", "exit status 3"},

@@ -123,10 +123,12 @@ func TestHandshake_HostileConnections_AreRefused(t *testing.T) {
 		return append(h, b...)
 	}
 	for _, c := range []struct {
-		what    string
-		bytes   []byte
-		half    bool   // The sender closes in the middle.
-		refusal string // Reason in the Refused message.
+		what  string
+		bytes []byte
+		// The sender closes in the middle.
+		half bool
+		// Reason in the Refused message.
+		refusal string
 	}{
 		{what: "an HTTP request", bytes: []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")},
 		{what: "zeros", bytes: make([]byte, 64)},

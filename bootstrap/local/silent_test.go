@@ -20,7 +20,8 @@ type puppet struct {
 	t    *testing.T
 	conn net.Conn
 	r    *wire.Reader
-	log  bytes.Buffer // Log of the client.
+	// Log of the client.
+	log bytes.Buffer
 }
 
 // stringed returns a client of rank 0 of 2 with that timeout, and its launcher.

@@ -15,7 +15,8 @@ import (
 // singleton.mu.
 type localCall struct {
 	withdraw join.Withdraw
-	answer   chan wire.Message // Has room for the answer.
+	// Has room for the answer.
+	answer chan wire.Message
 }
 
 func (l *localCall) SetWithdraw(w join.Withdraw) { l.withdraw = w }

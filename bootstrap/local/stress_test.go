@@ -21,10 +21,12 @@ type crowd struct {
 	l   *launcher
 	wg  sync.WaitGroup
 
-	mu       sync.Mutex
-	alive    map[int]*client
-	outcomes map[string]string // Of changes, by delta; the first process's.
-	rounds   map[string]int    // Number of processes that had that outcome.
+	mu    sync.Mutex
+	alive map[int]*client
+	// Of changes, by delta; the first process's.
+	outcomes map[string]string
+	// Number of processes that had that outcome.
+	rounds map[string]int
 }
 
 // record compares the outcome of a change in one process with that in the others.

@@ -33,8 +33,9 @@ var errWrongKey = errors.New("the process at this address does not have the key 
 
 // hello is the first message of a connector.
 type hello struct {
-	from, to           uint32 // Ranks.
-	fromNonce, toNonce uint64 // Nonces of the processes.
+	from, to uint32 // Ranks.
+	// Nonces of the processes.
+	fromNonce, toNonce uint64
 	challenge          [challengeSize]byte
 }
 

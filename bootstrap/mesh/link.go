@@ -45,7 +45,8 @@ type link struct {
 	// Version of the values of this process that the peer has.
 	replicatedVersion uint64
 
-	mu    sync.Mutex // Locked after endpoint.mu.
+	// Locked after endpoint.mu.
+	mu    sync.Mutex
 	queue net.Buffers
 	// Bytes in queue and in the current write.
 	bytesUnwritten int

@@ -68,8 +68,9 @@ type module struct {
 	engine *progress.Engine
 	dice   faults.Dice
 	// The latest path from each peer.
-	paths  map[framework.Incarnation]*inbound
-	late   []*inbound // Paths with delayed frames.
+	paths map[framework.Incarnation]*inbound
+	// Paths with delayed frames.
+	late   []*inbound
 	frames int
 }
 

@@ -77,7 +77,8 @@ type inbound struct {
 	overtaken []byte
 	// Polls until the delivery of all frames held here.
 	pollsLeft int
-	isLate    bool // Listed in module.late.
+	// Listed in module.late.
+	isLate bool
 	// Reason of the end of the path, or nil.
 	endErr error
 }

@@ -17,10 +17,13 @@ import (
 
 // Options configure a Memory.
 type Options struct {
-	Name        string // The default is "memory".
-	EagerLimit  int    // The default is 4 KiB.
-	FrameLimit  int    // The default is 64 KiB.
-	Exclusivity int    // 0
+	// The default is "memory".
+	Name string
+	// The default is 4 KiB.
+	EagerLimit int
+	// The default is 64 KiB.
+	FrameLimit  int
+	Exclusivity int // 0
 
 	// NoRead removes the ability btl.RMA.
 	NoRead bool

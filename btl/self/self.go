@@ -40,7 +40,8 @@ type module struct {
 	cells int
 	limit int
 
-	producer *ring.Producer // Nil before Connect.
+	// Nil before Connect.
+	producer *ring.Producer
 	consumer *ring.Consumer
 	up       btl.Inbound
 }

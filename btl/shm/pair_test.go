@@ -25,8 +25,9 @@ type testProc struct {
 	pathDownErrors  []error
 	peerEndedErrors []error
 	frames          int
-	frameLimit      int   // 0 if Limits was not called.
-	frameErr        error // Result of Frame.
+	// 0 if Limits was not called.
+	frameLimit int
+	frameErr   error // Result of Frame.
 }
 
 // incarnation returns the identity of a rank of a pair.

@@ -33,12 +33,14 @@ type process struct {
 	log         bytes.Buffer
 	got         [][]byte
 	lost        []error
-	refuse      error // The result of Frame.
-	place       func(header []byte, size int) []byte
-	placed      int
-	links       []string
-	limits      [][2]int // It records the calls of Limits.
-	alone       bool     // It has no cards.
+	// The result of Frame.
+	refuse error
+	place  func(header []byte, size int) []byte
+	placed int
+	links  []string
+	// It records the calls of Limits.
+	limits [][2]int
+	alone  bool // It has no cards.
 }
 
 func (p *process) Accept(framework.Incarnation) btl.Inbound    { return p }

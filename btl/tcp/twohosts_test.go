@@ -77,10 +77,11 @@ func whole(t *testing.T) {
 
 // job is a `ferry run` that runs.
 type job struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	stop  context.CancelFunc
-	lines chan string // Output, until the job ends.
+	t    testing.TB
+	cmd  *exec.Cmd
+	stop context.CancelFunc
+	// Output, until the job ends.
+	lines chan string
 	said  strings.Builder
 	over  bool
 }

@@ -34,12 +34,14 @@ const (
 type line struct {
 	// Phase from 1, 0 if empty. Stored last, atomically.
 	posted uint32
-	code   uint32 // Operation and root.
-	total  uint64 // Args.Size.
+	// Operation and root.
+	code  uint32
+	total uint64 // Args.Size.
 	// Bytes of data, with the flag pastCaches.
 	length   uint32
 	readCost [storeModes]cost
-	data     [40]byte // Holds data up to its size.
+	// Holds data up to its size.
+	data [40]byte
 }
 
 // pastCaches is the flag of line.length for data stored past the caches.
@@ -85,20 +87,24 @@ func (l *Layout) areaSize(n int) int { return n * slots * (lineSize + l.chunk) }
 
 // Instance is the state of one member of a segment. It implements coll.Instance.
 type Instance struct {
-	layout    *Layout
-	ranks     []int // On this node, by local rank.
+	layout *Layout
+	// On this node, by local rank.
+	ranks     []int
 	localRank int
 
-	node       coll.Node
-	segment    *btl.Area
-	card       []byte
-	bells      []progress.RemoteBell // Of the other members.
+	node    coll.Node
+	segment *btl.Area
+	card    []byte
+	// Of the other members.
+	bells      []progress.RemoteBell
 	closeBells []func()
 	// Bells require a visible post, because members are ranks of this process.
 	isOrdered bool
 
-	lines []line // By local rank and slot.
-	data  []byte // By local rank and slot.
+	// By local rank and slot.
+	lines []line
+	// By local rank and slot.
+	data []byte
 	// Phases that this member has begun.
 	phase      uint32
 	lastPosted uint32

@@ -49,15 +49,18 @@ func (c *cost) update(ticks uint64, n int) {
 
 // storeSelector selects the storeMode of a member.
 type storeSelector struct {
-	current     storeMode
-	isProbing   bool
-	sinceSwitch int // Posts in the current mode.
+	current   storeMode
+	isProbing bool
+	// Posts in the current mode.
+	sinceSwitch int
 	// Posts until the next probe starts or this one ends.
 	untilDecision int
 	writeCost     [storeModes]cost
-	peerRead      [storeModes]cost           // Published by the last reader.
-	readCost      [readUses][storeModes]cost // Of this member.
-	lastUse       int                        // Index in readCost.
+	// Published by the last reader.
+	peerRead [storeModes]cost
+	readCost [readUses][storeModes]cost // Of this member.
+	// Index in readCost.
+	lastUse int
 }
 
 // nextMode returns the mode of the next post.

@@ -11,8 +11,9 @@ import (
 
 // call is one operation with consistent arguments.
 type call struct {
-	op   coll.Operation
-	size int // Number of members.
+	op coll.Operation
+	// Number of members.
+	size int
 	root int
 	// Elements of a block, or of the shortest one where blocks differ.
 	count   int

@@ -18,12 +18,14 @@ type Heap struct {
 	// FailOpen and FailJoin are the ranks, counted from 1, whose Open and Join fail.
 	FailOpen, FailJoin int
 
-	mu          sync.Mutex
-	segments    []*segment
-	openedCount int // Number of instances.
+	mu       sync.Mutex
+	segments []*segment
+	// Number of instances.
+	openedCount int
 	closedCount int
 
-	withdrawals map[*coll.Call]int // Calls of Withdraw.
+	// Calls of Withdraw.
+	withdrawals map[*coll.Call]int
 }
 
 // withdrawCalls is the number of calls of Withdraw until the buffers are unused.

@@ -10,7 +10,8 @@ import "github.com/ferrympi/ferry/coll"
 // their nodes or processes are.
 type Group struct {
 	Size int
-	Self int // This leader's number.
+	// This leader's number.
+	Self int
 	Rank func(leader int) int
 }
 

@@ -20,7 +20,8 @@ import (
 // order of their lowest ranks.
 type Division struct {
 	coll.Placement
-	Own int // This process, or -1.
+	// This process, or -1.
+	Own int
 
 	number map[framework.Incarnation]int
 }
@@ -56,12 +57,15 @@ func Divide(members pml.Members, self framework.Incarnation) *Division {
 // sharedOpening is shared by the ranks of this process while they open one instance.
 type sharedOpening struct {
 	rankBarrier
-	node    *heap.Node
-	ranks   []int  // Of this process, ascending.
-	records []byte // By index in ranks.
+	node *heap.Node
+	// Of this process, ascending.
+	ranks []int
+	// By index in ranks.
+	records []byte
 	decode  sync.Once
-	cards   [][]byte // By index in ranks.
-	err     error    // Of a record.
+	// By index in ranks.
+	cards [][]byte
+	err   error // Of a record.
 	// Ranks of this process that use it. Guarded by Openings.mu.
 	left int
 

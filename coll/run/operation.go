@@ -27,8 +27,9 @@ type Operation struct {
 	schedule  coll.Schedule
 	execution coll.Run
 	call      coll.Call
-	instance  coll.Instance // Of the algorithm, if any.
-	steps     []step        // By index.
+	// Of the algorithm, if any.
+	instance coll.Instance
+	steps    []step // By index.
 
 	// Of a form with layouts. Nil once its result is unpacked, and for others.
 	packing Packing
@@ -41,13 +42,16 @@ type Operation struct {
 	// Between Start and Release, if it is kept.
 	inUse atomic.Bool
 
-	busy        int   // Steps in progress.
-	isAdvancing bool  // advance is active in a caller.
+	// Steps in progress.
+	busy int
+	// advance is active in a caller.
+	isAdvancing bool
 	err         error // First error.
 	// Other ranks were notified of err.
 	isReported bool
 
-	endHook func(error) // Hook for the end, or nil.
+	// Hook for the end, or nil.
+	endHook func(error)
 }
 
 // step is a step of an operation, and the notifier of its message. It embeds the operation, so that

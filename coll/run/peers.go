@@ -14,10 +14,12 @@ import (
 // peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such
 // schedule at a time, so that peers needs no lock.
 type peers struct {
-	state    *State
-	tag      int           // Of the operation's messages.
-	instance coll.Instance // Of the algorithm, if any.
-	call     coll.Call     // The operation.
+	state *State
+	// Of the operation's messages.
+	tag int
+	// Of the algorithm, if any.
+	instance coll.Instance
+	call     coll.Call // The operation.
 	// Step of the instance that the call waits for.
 	pendingStep pendingStep
 	// Pending requests, from first on.

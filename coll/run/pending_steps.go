@@ -96,10 +96,12 @@ func (t *pendingStep) pending() pml.Pending {
 type pendingSteps struct {
 	engine  *progress.Engine
 	mu      sync.Mutex
-	isAdded bool           // Guarded by mu.
-	list    []*pendingStep // Guarded by the engine's lock.
+	isAdded bool // Guarded by mu.
+	// Guarded by the engine's lock.
+	list []*pendingStep
 
-	isPolling bool // Guarded by the engine's lock.
+	// Guarded by the engine's lock.
+	isPolling bool
 }
 
 // addToEngine adds the steps to the engine as a source.

@@ -16,9 +16,11 @@ import (
 // phase is complete when all ranks have arrived and its work is done. A rank may leave an operation
 // before its last phase is complete, but arrives in the next phase only after that.
 type team struct {
-	ranks    []int // In ascending order.
-	members  []member
-	posts    []post // Indexed by slotOf.
+	// In ascending order.
+	ranks   []int
+	members []member
+	// Indexed by slotOf.
+	posts    []post
 	slices   []published
 	working  []paddedFlag // By local rank.
 	counters [][]counter
@@ -27,7 +29,8 @@ type team struct {
 	postGate gate
 	// Latest phase in which all ranks have arrived.
 	gatheredGate gate
-	releasedGate gate // Latest phase that is complete.
+	// Latest phase that is complete.
+	releasedGate gate
 	work         work
 
 	// isAborted is set permanently when a rank withdraws its slices. isQuiet is set once each rank
@@ -48,8 +51,9 @@ const maxInline = 32
 // post is the post of a rank in a phase. It is one aligned cache line without pointers.
 type post struct {
 	// Phase, counted from 1. It is stored last, atomically.
-	phase      uint32
-	code       uint32 // Operation and root.
+	phase uint32
+	// Operation and root.
+	code       uint32
 	totalBytes uint64 // Args.Size.
 	// Bytes of the published slice that may be read. Accessed atomically.
 	readyBytes uint64
@@ -96,8 +100,9 @@ type work struct {
 	// Phase in the upper half, next chunk in the lower half.
 	claims atomic.Uint64
 	_      [56]byte
-	done   atomic.Uint32 // Number of completed chunks.
-	_      [124]byte
+	// Number of completed chunks.
+	done atomic.Uint32
+	_    [124]byte
 }
 
 // member is the shared part of a rank.

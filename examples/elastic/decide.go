@@ -21,7 +21,8 @@ const (
 // A decision is rank 0's, for all members.
 type decision struct {
 	action action
-	delta  string // With doIntegrate.
+	// With doIntegrate.
+	delta string
 }
 
 // broadcast returns the decision of rank 0.

@@ -30,21 +30,27 @@ type member struct {
 	// The main set, the processes that compute.
 	pset string
 	// Of the main set; nil during a recovery.
-	comm    *mpi.Comm
-	oldSets []string // For rank 0 to delete.
-	watch   watch    // Of the main set.
+	comm *mpi.Comm
+	// For rank 0 to delete.
+	oldSets []string
+	watch   watch // Of the main set.
 
-	request     *mpi.Future[[]string]        // Of rank 0, with -async.
-	integration *mpi.Future[mpi.Integration] // In progress, with -async.
-	delta       string                       // Of the latest integration.
+	// Of rank 0, with -async.
+	request *mpi.Future[[]string]
+	// In progress, with -async.
+	integration *mpi.Future[mpi.Integration]
+	// Of the latest integration.
+	delta string
 	// Consecutive changes that were undone.
 	undone int
 }
 
 // state is everything that an added process needs to continue. It travels as data of the main set.
 type state struct {
-	Round   int64 // Completed rounds of work.
-	Changes int   // Integrated changes.
+	// Completed rounds of work.
+	Round int64
+	// Integrated changes.
+	Changes int
 	// Number of processes at the start.
 	Initial int
 	// With -to, the way is back to Initial.

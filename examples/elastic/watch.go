@@ -10,8 +10,9 @@ import (
 // change is reported once per process.
 type watch struct {
 	// Ends when a member of the set has ended.
-	alive  context.Context
-	events chan struct{} // Receives after each change.
+	alive context.Context
+	// Receives after each change.
+	events chan struct{}
 	stop   func()
 }
 

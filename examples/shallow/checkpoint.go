@@ -9,10 +9,12 @@ import (
 // checkpoint is the state of a rank after some steps. It is valid once all members have agreed that each of
 // them has it. Its cells do not change.
 type checkpoint struct {
-	step   int
-	time   float64 // Of the water, in seconds.
-	own    block
-	copies []block // Of the rows of other ranks.
+	step int
+	// Of the water, in seconds.
+	time float64
+	own  block
+	// Of the rows of other ranks.
+	copies []block
 }
 
 // blocks returns all blocks that have rows.

@@ -35,9 +35,12 @@ const attempts = 3
 
 // replacement is the state of requests that replace dead members.
 type replacement struct {
-	request *mpi.Future[[]string] // Nil if none is in progress.
-	failed  string                // Set of the dead members.
-	undone  int                   // Consecutive changes and requests without success.
+	// Nil if none is in progress.
+	request *mpi.Future[[]string]
+	// Set of the dead members.
+	failed string
+	// Consecutive changes and requests without success.
+	undone int
 	// isImpossible is set if the job may not have more processes.
 	isImpossible bool
 }

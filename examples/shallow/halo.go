@@ -19,7 +19,8 @@ const (
 // field is the block of a rank during its steps. Row 0 and the last row are those of the neighbors, or those behind the
 // walls.
 type field struct {
-	rows      int // Without these two.
+	// Without these two.
+	rows      int
 	now, next []cell
 	// Neighbors; mpi.ProcNull beyond a wall.
 	above, below int

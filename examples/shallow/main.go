@@ -33,9 +33,11 @@ import (
 
 // options are the flags.
 type options struct {
-	grid  int // Rows and columns.
+	// Rows and columns.
+	grid  int
 	steps int
-	every int // Steps between checkpoints.
+	// Steps between checkpoints.
+	every int
 	// output receives a line from rank 0 for each change of the number of ranks.
 	output io.Writer
 	// disturb is called before each step and in each phase. Tests set it. Otherwise nil.

@@ -75,12 +75,15 @@ func TestSolve_MoreRanksThanRows_SameBits(t *testing.T) {
 
 // chaos requests random changes, and has ranks die at random points, one after another.
 type chaos struct {
-	mu      sync.Mutex
-	rng     *rand.Rand
-	changes int // That are still to be requested.
-	deaths  int // That are still to happen.
-	dead    int
-	settled int // Deaths after which the others compute again.
+	mu  sync.Mutex
+	rng *rand.Rand
+	// That are still to be requested.
+	changes int
+	// That are still to happen.
+	deaths int
+	dead   int
+	// Deaths after which the others compute again.
+	settled int
 }
 
 func (x *chaos) disturb(ctx context.Context, m *member, at point) {

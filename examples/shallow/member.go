@@ -14,19 +14,24 @@ type member struct {
 	options
 	*basin
 	session *mpi.Session
-	pset    string // The main set. Processes that have died are members until a change removes them.
+	// The main set. Processes that have died are members until a change removes them.
+	pset string
 	// Of the live members of the main set, in their order.
 	comm  *mpi.Comm
 	saved checkpoint
 	// mustRestore is set while members lack rows of their share.
 	mustRestore bool
 	changes     int // Integrated ones.
-	recoveries  int // Communicators made without dead members.
+	// Communicators made without dead members.
+	recoveries int
 
 	replacement replacement // Of rank 0.
-	oldSets     []string    // For rank 0 to delete.
-	announced   *mpi.Comm   // Of rank 0, the communicator at the last output.
-	result      *result     // Nil until the end.
+	// For rank 0 to delete.
+	oldSets []string
+	// Of rank 0, the communicator at the last output.
+	announced *mpi.Comm
+	// Nil until the end.
+	result *result
 }
 
 // point is a position in the program.

@@ -15,10 +15,13 @@ const maxDrift = 1e-12
 
 // result is the end of the computation in rank 0.
 type result struct {
-	checksum   uint64  // Of the bits of all cells.
-	drift      float64 // Relative change of the mass.
-	steps      int
-	time       float64 // Of the water, in seconds.
+	// Of the bits of all cells.
+	checksum uint64
+	// Relative change of the mass.
+	drift float64
+	steps int
+	// Of the water, in seconds.
+	time       float64
 	changes    int
 	recoveries int
 	ranks      int // At the end.

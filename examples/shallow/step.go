@@ -12,8 +12,9 @@ const (
 
 // basin computes steps of rows of the grid.
 type basin struct {
-	width int    // Cells of a row.
-	faces []cell // Fluxes through the faces above a row, in sweep.
+	width int // Cells of a row.
+	// Fluxes through the faces above a row, in sweep.
+	faces []cell
 }
 
 func newBasin(grid int) *basin { return &basin{width: grid, faces: make([]cell, grid)} }

@@ -26,12 +26,16 @@ import (
 
 // options are the flags.
 type options struct {
-	grid     int // Rows and columns of the plate.
-	steps    int // Length of the computation.
-	interval int // Steps between checkpoints.
+	// Rows and columns of the plate.
+	grid int
+	// Length of the computation.
+	steps int
+	// Steps between checkpoints.
+	interval int
 	// Copies of each block in other ranks.
 	copies int
-	kill   map[int]bool // Ranks that kill themselves.
+	// Ranks that kill themselves.
+	kill map[int]bool
 	// Of the random steps; 0: another seed in each run.
 	seed uint64
 }

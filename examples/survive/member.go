@@ -13,9 +13,10 @@ import (
 // checkpoint is the state of a rank after some steps. It is valid once all members have agreed that
 // each of them has it.
 type checkpoint struct {
-	step   int
-	own    block
-	copies []block // Of the ranks before this one.
+	step int
+	own  block
+	// Of the ranks before this one.
+	copies []block
 }
 
 // member is a rank of the computation.
@@ -23,7 +24,8 @@ type member struct {
 	options
 	// Of all ranks at the start. The caller closes it.
 	world *mpi.Comm
-	comm  *mpi.Comm // Of the survivors.
+	// Of the survivors.
+	comm  *mpi.Comm
 	saved checkpoint
 	// mustRestore is set after a Shrink, until all rows have an owner again.
 	mustRestore bool

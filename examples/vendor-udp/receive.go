@@ -13,20 +13,25 @@ import (
 
 // recvPath is a path from a peer.
 type recvPath struct {
-	m         *module
-	id        uint64
-	peer      framework.Incarnation
-	greeting  []byte
-	dest      syscall.Sockaddr // Destination of acks.
-	upcall    btl.Inbound
-	nextSeq   uint32 // First missing frame.
-	reordered int    // Frames in reorderBuf.
+	m        *module
+	id       uint64
+	peer     framework.Incarnation
+	greeting []byte
+	// Destination of acks.
+	dest   syscall.Sockaddr
+	upcall btl.Inbound
+	// First missing frame.
+	nextSeq uint32
+	// Frames in reorderBuf.
+	reordered int
 	// By sequence number modulo maxWindow.
 	reorderBuf [maxWindow][]byte
 
 	unackedFrames int
-	ackDueAt      time.Duration // Zero if no ack is owed.
-	hasTimer      bool          // Listed in module.ackPaths.
+	// Zero if no ack is owed.
+	ackDueAt time.Duration
+	// Listed in module.ackPaths.
+	hasTimer bool
 }
 
 // A separate ack costs a datagram, so it is delayed until a frame to the peer carries it, ackEvery frames

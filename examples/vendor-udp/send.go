@@ -17,16 +17,20 @@ import (
 // sendPath is an endpoint, a path to a peer. Congestion control follows TCP in frames instead of bytes (RFC
 // 5681, RFC 6298).
 type sendPath struct {
-	m           *module
-	id          uint64
-	peer        framework.Incarnation
-	greeting    []byte
-	candidates  []netip.AddrPort // Addresses without a reply.
+	m        *module
+	id       uint64
+	peer     framework.Incarnation
+	greeting []byte
+	// Addresses without a reply.
+	candidates  []netip.AddrPort
 	lastRefusal error
-	dest        syscall.Sockaddr // Nil until the path is open.
-	closed      bool
-	hasTimer    bool      // Listed in module.timedPaths.
-	reverse     *recvPath // Newest path from the peer.
+	// Nil until the path is open.
+	dest   syscall.Sockaddr
+	closed bool
+	// Listed in module.timedPaths.
+	hasTimer bool
+	// Newest path from the peer.
+	reverse *recvPath
 
 	firstUnacked, nextSeq uint32
 	slots                 [maxWindow]slot
@@ -84,7 +88,8 @@ type slot struct {
 	datagram     []byte
 	sentAt       time.Duration
 	isRetransmit bool
-	isAcked      bool // Selectively, behind a gap.
+	// Selectively, behind a gap.
+	isAcked bool
 }
 
 const (

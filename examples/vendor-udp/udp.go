@@ -120,7 +120,8 @@ type module struct {
 	fd     int
 	addrs  []netip.AddrPort
 	closed bool
-	send   func(b []byte, to syscall.Sockaddr) error // Replaced in tests.
+	// Replaced in tests.
+	send func(b []byte, to syscall.Sockaddr) error
 
 	buf []byte
 	// Size of the datagram in buf that awaits Poll, or 0.
@@ -128,16 +129,20 @@ type module struct {
 	bufferedFrom  syscall.Sockaddr
 	// The error queue may have entries.
 	hasHostErrors bool
-	hadEvents     bool // The last Poll returned events.
+	// The last Poll returned events.
+	hadEvents bool
 
-	sendPaths  map[uint64]*sendPath // By path id.
-	recvPaths  map[uint64]*recvPath
-	timedPaths []*sendPath // With a retransmission timer.
-	ackPaths   []*recvPath // With an ack timer.
+	sendPaths map[uint64]*sendPath // By path id.
+	recvPaths map[uint64]*recvPath
+	// With a retransmission timer.
+	timedPaths []*sendPath
+	// With an ack timer.
+	ackPaths []*recvPath
 
 	// Times are relative to openedAt.
-	openedAt  time.Time
-	nextTimer time.Duration // Zero without timers.
+	openedAt time.Time
+	// Zero without timers.
+	nextTimer time.Duration
 	// At the last received datagram or timer check.
 	lastClock time.Duration
 }

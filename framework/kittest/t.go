@@ -14,9 +14,10 @@ import (
 // T is the testing.T of a running case. Methods that end the case end the calling goroutine, which may be one of Go. The
 // context of a failed case ends.
 type T struct {
-	ctx   context.Context
-	stop  context.CancelCauseFunc
-	begun sync.WaitGroup // Goroutines of Go.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+	// Goroutines of Go.
+	begun sync.WaitGroup
 
 	mu     sync.Mutex
 	failed bool

@@ -19,7 +19,8 @@ import (
 // Line is one process's view of the shared cache line.
 type Line struct {
 	word *atomic.Uint64
-	hops uint64 // Last counter seen.
+	// Last counter seen.
+	hops uint64
 	// The last hop waited for a processor.
 	hasYielded bool
 

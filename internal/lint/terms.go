@@ -10,7 +10,8 @@ import (
 
 // A term is a word that docs/terms.md replaces.
 type term struct {
-	name string // Key in exceptions.txt.
+	// Key in exceptions.txt.
+	name string
 	// Regular expression of whole words, in lower case.
 	pattern string
 	write   string // The replacement.

@@ -18,8 +18,9 @@ func host(list ...Interface) []Interface {
 func TestSecondary_SeveralInterfaces_HostsChooseAlike(t *testing.T) {
 	route := Interface{Name: "eth0", HasDefault: true, Speed: 1000}
 	for name, c := range map[string]struct {
-		ifs  []Interface
-		want string // The interface that is not secondary.
+		ifs []Interface
+		// The interface that is not secondary.
+		want string
 	}{
 		"an isolated one":        {host(Interface{Name: "eth1", Speed: 1000}, route), "eth0"},
 		"one of unknown speed":   {host(Interface{Name: "eth1"}, route), "eth1 eth0"},

@@ -22,9 +22,10 @@ const (
 // Line is a progress line. Output written to it stays, and the line moves below the output.
 // All methods are safe for concurrent use.
 type Line struct {
-	w             io.Writer
-	name          string
-	terminalWidth int // 0 if w is no terminal.
+	w    io.Writer
+	name string
+	// 0 if w is no terminal.
+	terminalWidth int
 	startedAt     time.Time
 
 	mu          sync.Mutex

@@ -131,8 +131,10 @@ func span(n uint64) uint64 { return (n + WordSize + CellSize - 1) &^ (CellSize -
 // all laps; offsets are relative to the first cell.
 type Producer struct {
 	memory
-	head   uint64 // Position of the next word.
-	offset uint64 // Offset of the next word.
+	// Position of the next word.
+	head uint64
+	// Offset of the next word.
+	offset uint64
 	lap    uint32
 	// Reserved bytes, 0 without a reservation.
 	reserved uint32
@@ -348,9 +350,11 @@ type Consumer struct {
 	memory
 	nextWord *atomic.Uint64
 	// Lap of the next word once it is published.
-	lap    uint32
-	offset uint64 // Offset of the next word.
-	tail   uint64 // Position of the next word.
+	lap uint32
+	// Offset of the next word.
+	offset uint64
+	// Position of the next word.
+	tail uint64
 	// Position up to which cells are returned.
 	returned uint64
 	// Cells of the frame that Next returned, in bytes.

@@ -198,10 +198,12 @@ func (s Slot) Transition(from, to uint32) bool { return s.state().CompareAndSwap
 
 // Sender identifies the process that requests a ring.
 type Sender struct {
-	Rank  uint32
-	World uint64 // Hash of the namespace.
+	Rank uint32
+	// Hash of the namespace.
+	World uint64
 	Nonce uint64
-	Name  string // File name of its segment.
+	// File name of its segment.
+	Name string
 }
 
 // RequestRing writes the request into a claimed slot. The caller then calls Inbox.Request.

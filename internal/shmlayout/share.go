@@ -19,8 +19,9 @@ const MaxChunks = 1<<20 - 1
 // Claims is the decoded word of a share.
 type Claims struct {
 	// Generation of the share, 24 bits.
-	Number      uint32
-	Front, Back uint32 // Claimed chunks, 20 bits each.
+	Number uint32
+	// Claimed chunks, 20 bits each.
+	Front, Back uint32
 }
 
 func (c Claims) word() uint64 {

@@ -19,8 +19,9 @@ type walk struct {
 	// Other users may write to folder, which is sticky then.
 	isShared bool
 	// Elements of the path that are not resolved yet.
-	rest  []string
-	links int // Links resolved so far.
+	rest []string
+	// Links resolved so far.
+	links int
 }
 
 // resolve checks each element of a path and opens the last one with flags.

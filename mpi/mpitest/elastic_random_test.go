@@ -25,11 +25,14 @@ var (
 type random struct {
 	most int // Of ranks.
 
-	mu      sync.Mutex
-	rng     *rand.Rand
-	changes int // That are still to be made.
-	deaths  int // That may still happen.
-	dying   int // Ranks that are about to die.
+	mu  sync.Mutex
+	rng *rand.Rand
+	// That are still to be made.
+	changes int
+	// That may still happen.
+	deaths int
+	// Ranks that are about to die.
+	dying   int
 	history map[string][]uint32
 }
 

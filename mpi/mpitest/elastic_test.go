@@ -76,7 +76,8 @@ func onStacks(t *testing.T, j mpitest.Job, program func(context.Context) error) 
 type step struct {
 	op   mpi.PsetOp
 	args mpi.PsetArgs
-	size int // Of the main set afterwards.
+	// Of the main set afterwards.
+	size int
 }
 
 // A member is a rank of a job that changes.

@@ -32,7 +32,8 @@ type launcher struct {
 type departure struct {
 	rank *rank
 	at   time.Time
-	why  string // The reason, for messages.
+	// The reason, for messages.
+	why string
 }
 
 // do runs the ranks under a launcher of their own.

@@ -18,7 +18,8 @@ type rank struct {
 	run     *run
 	rank    int
 	environ []string
-	end     context.CancelCauseFunc // Of the context of this rank.
+	// Of the context of this rank.
+	end     context.CancelCauseFunc
 	client  *client
 	options []mpi.SessionOption
 	hasDied atomic.Bool // By Die.

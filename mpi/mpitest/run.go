@@ -102,11 +102,14 @@ type run struct {
 	limit  string
 	server *server.Server
 
-	end     context.CancelCauseFunc // Of the ranks' context.
-	ctxDone <-chan struct{}         // Closed when that has ended.
+	// Of the ranks' context.
+	end context.CancelCauseFunc
+	// Closed when that has ended.
+	ctxDone <-chan struct{}
 
-	mu    sync.Mutex
-	ranks map[int]*rank // Those that have not returned.
+	mu sync.Mutex
+	// Those that have not returned.
+	ranks map[int]*rank
 	// With Job.Continue, in the order of their time.
 	failures []failure
 	log      []string

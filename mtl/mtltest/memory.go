@@ -14,11 +14,12 @@ import (
 
 // Options configure a Memory. Zero fields have the defaults.
 type Options struct {
-	CIDBits    int   // Default 22.
-	SourceBits int   // Default 18.
-	TagBits    int   // Default 24.
-	MaxMessage int64 // Default: no limit.
-	Inject     int   // Default 64.
+	CIDBits    int // Default 22.
+	SourceBits int // Default 18.
+	TagBits    int // Default 24.
+	// Default: no limit.
+	MaxMessage int64
+	Inject     int // Default 64.
 	// Default 4096, or Inject if that is more.
 	Eager        int64
 	ControlLimit int // Default 256.

@@ -83,9 +83,10 @@ func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
 	}
 	usual := params{ProviderExclude: []string{"shm", "sockets"}, DomainExclude: []string{"docker*"}}
 	for name, c := range map[string]struct {
-		p    params
-		j    jobTraits
-		want []string // Accepted candidates in order.
+		p params
+		j jobTraits
+		// Accepted candidates in order.
+		want []string
 		why  map[string]string
 	}{
 		"devices first, the nearest first": {
@@ -147,7 +148,8 @@ func TestChoose_MisleadingAttributes_DevicesPrecedeSockets(t *testing.T) {
 	const eth = "0000:01:00.0"
 	tcp := info("tcp;ofi_rxm", "eth0", 192, 0, 2, 1)
 	for name, c := range map[string]struct {
-		sys   []string // Folders below /sys/class.
+		// Folders below /sys/class.
+		sys   []string
 		infos []libfabric.Info
 		want  []string // In order.
 	}{

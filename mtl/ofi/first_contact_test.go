@@ -165,9 +165,11 @@ func TestFailedEndpoint_SlowClose_EndsReceivesAfterwards(t *testing.T) {
 // A probe completes while the provider connects to another peer.
 func TestProbe_DuringAFirstContact_Ends(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		isGreeted bool // b is connected before the receives are posted.
-		receives  int  // The provider has room for 8.
+		name string
+		// b is connected before the receives are posted.
+		isGreeted bool
+		// The provider has room for 8.
+		receives int
 	}{
 		{"behind a first contact", false, 40},
 		{"behind receives", true, 40},

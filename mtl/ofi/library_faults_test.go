@@ -302,7 +302,8 @@ func TestSelftest_MixedSegments_AreDetected(t *testing.T) {
 func TestDefects_WithoutFerry_Reproduce(t *testing.T) {
 	claim := compile(t, "claim.c", "-lfabric")
 	for _, c := range []struct {
-		provider, segments string // segments is FI_OFI_RXM_SAR_LIMIT.
+		// segments is FI_OFI_RXM_SAR_LIMIT.
+		provider, segments string
 		works              bool
 	}{
 		{"tcp;ofi_rxm", "131072", true}, {"sockets", "131072", true}, {"net;ofi_rxm", "0", true}, {"net;ofi_rxm", "131072", false},

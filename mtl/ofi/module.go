@@ -74,8 +74,9 @@ type postedOperations struct {
 	// probes includes peeks. It is 0 whenever an offloaded call starts.
 	probes int
 
-	limits        queueLimits
-	sendQueueSize int // The provider's tx_attr.size.
+	limits queueLimits
+	// The provider's tx_attr.size.
+	sendQueueSize int
 }
 
 // newModule returns a module for an open endpoint of a candidate. The module owns the endpoint.

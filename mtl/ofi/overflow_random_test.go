@@ -16,13 +16,19 @@ import (
 // receiverModel is a receiver over a provider with little space, two senders, and a model of matching with plain lists (MPI-4.1 section 3.5).
 type receiverModel struct {
 	*rapid.T
-	all        []*member // The receiver is the first.
-	cid        uint32
-	last       uint64     // The number of the last message.
-	posted     []*modelOp // Receives without a message.
-	waiting    []*modelOp // Messages without a receive.
-	claimed    []*modelOp // Probes with a message.
-	unanswered []*modelOp // Unacked synchronous messages.
+	// The receiver is the first.
+	all []*member
+	cid uint32
+	// The number of the last message.
+	last uint64
+	// Receives without a message.
+	posted []*modelOp
+	// Messages without a receive.
+	waiting []*modelOp
+	// Probes with a message.
+	claimed []*modelOp
+	// Unacked synchronous messages.
+	unanswered []*modelOp
 }
 
 // modelOp is a receive, a message, or a probe with its claimed message.
@@ -30,10 +36,12 @@ type modelOp struct {
 	*onceOp
 	source, tag int32
 	buf         []byte
-	message     *modelOp // The match of a receive or a probe.
-	number      uint64   // Of a message.
+	// The match of a receive or a probe.
+	message     *modelOp
+	number      uint64 // Of a message.
 	synchronous bool
-	left        bool // The sender no longer holds it.
+	// The sender no longer holds it.
+	left bool
 }
 
 func (x *modelOp) matches(m *modelOp) bool {

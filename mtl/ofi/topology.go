@@ -19,7 +19,8 @@ const defaultDistance = 10
 
 // topology describes the network devices of this machine, and their distances from this process.
 type topology struct {
-	sys string // "/sys" except in tests.
+	// "/sys" except in tests.
+	sys string
 	// nodes are the NUMA nodes on whose processors this process may run.
 	nodes []int
 

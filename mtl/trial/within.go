@@ -23,7 +23,8 @@ type abandonedCall struct {
 	since time.Time
 	// isOverdue is set if the call missed its deadline. Otherwise the context of its caller ended before.
 	isOverdue bool
-	returned  chan struct{} // Closed when the call returns.
+	// Closed when the call returns.
+	returned chan struct{}
 }
 
 // awaitAbandoned blocks until the abandoned call of a name has returned. It returns ErrHangs at once if that call missed its deadline, so

@@ -153,9 +153,10 @@ type command struct {
 	printed   atomic.Value // A first line without a handshake, a string
 	hasLine   atomic.Bool  // The first line has come
 
-	mu       sync.Mutex
-	child    *child // nil before Start.
-	isKilled bool   // Start must fail
+	mu sync.Mutex
+	// nil before Start.
+	child    *child
+	isKilled bool // Start must fail
 }
 
 // runner implements ClientConfig.RunnerFunc. go-plugin's variables come after those of the entry.

@@ -24,20 +24,24 @@ type module struct {
 	component component
 	params    *params
 	name      string
-	caps      wire.Offer // Of the first plugin.
+	// Of the first plugin.
+	caps wire.Offer
 	// An eventfd that each plugin writes to.
 	wake      int
 	policy    restartPolicy
 	restarter restarter
-	blob      atomic.Pointer[[]byte] // nil while no plugin runs.
+	// nil while no plugin runs.
+	blob atomic.Pointer[[]byte]
 
 	// The other fields belong to the plugin that runs, or has run last.
-	process   *process
-	outgoing  sendQueue
-	consumer  *ring.Consumer
-	sleepBell doorbell.Bell // Set while this process sleeps.
+	process  *process
+	outgoing sendQueue
+	consumer *ring.Consumer
+	// Set while this process sleeps.
+	sleepBell doorbell.Bell
 	paths     pathTable
-	received  uint64 // Number of received messages.
+	// Number of received messages.
+	received uint64
 	// The plugin may have written to wake since the last read.
 	hasSlept bool
 	// Reason of the end, once the protocol is notified.

@@ -12,17 +12,19 @@ import (
 
 // outbound is an endpoint, which is a path to a peer.
 type outbound struct {
-	m        *module
-	id       uint32
-	peer     framework.Incarnation
-	reserved []byte // Reserved and not committed.
+	m    *module
+	id   uint32
+	peer framework.Incarnation
+	// Reserved and not committed.
+	reserved []byte
 	isOpened bool
 	isClosed bool
 	credit   int
 	sent     uint64
 	// Leading frames that are completed.
-	completed    uint64
-	openDeadline time.Time // Deadline for opening.
+	completed uint64
+	// Deadline for opening.
+	openDeadline time.Time
 }
 
 // Reserve returns memory of the path. It is not in the ring, which has room for one reservation only, while several paths may have one.

@@ -39,7 +39,8 @@ type process struct {
 	mu sync.Mutex
 	// Reason of the end, nil while it runs.
 	endReason error
-	hasEnded  atomic.Bool // endReason is set.
+	// endReason is set.
+	hasEnded atomic.Bool
 }
 
 // start starts the plugin, and blocks until it has described its transport. The plugin writes to the eventfd wake to wake this process. The error

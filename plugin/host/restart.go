@@ -13,7 +13,8 @@ import (
 
 // restarter restarts a plugin. Its goroutine runs from the end of the plugin until the next one runs, or no restart is left.
 type restarter struct {
-	ctx    context.Context // Ends when the module closes.
+	// Ends when the module closes.
+	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }

@@ -8,8 +8,10 @@ import (
 
 // restartPolicy is a state machine that decides on restarts of a plugin. The module reports events to it and performs the restarts.
 type restartPolicy struct {
-	maxRestarts  int // Limit of usedRestarts.
-	usedRestarts int // Number of restarts.
+	// Limit of usedRestarts.
+	maxRestarts int
+	// Number of restarts.
+	usedRestarts int
 	state        restartState
 	// Reason of the last end or failed start.
 	reason error

@@ -26,7 +26,8 @@ type slowProbes struct {
 	from     mtl.Endpoint
 	envelope mtl.Envelope
 	released bool
-	reused   bool // A message was sent under the id of the held probe.
+	// A message was sent under the id of the held probe.
+	reused bool
 }
 
 func newSlowProbes(hold int, opt mtltest.Options) (*slowProbes, pmltest.Stack) {

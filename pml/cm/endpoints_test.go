@@ -25,9 +25,10 @@ var packed = mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: 17, Source
 // of ranks that fit, and with a setting if that helps.
 func TestAddComm_TooFewBitsForRanks_IsUnsupported(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		opt    mtltest.Options
-		counts [2]int // Ranks of each process.
+		name string
+		opt  mtltest.Options
+		// Ranks of each process.
+		counts [2]int
 		want   []string
 	}{
 		{"no bits", mtltest.Options{ByProcess: true, RankSetting: packed}, [2]int{1, 2}, []string{"endpoint 1", "0 bits", "0 to 0", packed.Param}},

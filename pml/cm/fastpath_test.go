@@ -20,7 +20,8 @@ import (
 // receive was posted.
 type surprises struct {
 	mtl.Component
-	happens func(mtl.Receiver) // Guarded by rank 0's lock.
+	// Guarded by rank 0's lock.
+	happens func(mtl.Receiver)
 	due     bool
 }
 
@@ -61,7 +62,8 @@ func TestRecvDirect_EventDuringPoll_EndsReceive(t *testing.T) {
 		name    string
 		want    error
 		happens func(net *mtltest.Memory, w *pmltest.World, id cid.Extended) func(mtl.Receiver)
-		fatal   bool // Rank 0 is unusable afterwards.
+		// Rank 0 is unusable afterwards.
+		fatal bool
 	}{
 		{"refusal", framework.ErrNotMember, func(_ *mtltest.Memory, w *pmltest.World, id cid.Extended) func(mtl.Receiver) {
 			g := w.Group()

@@ -146,8 +146,9 @@ func TestPull_DeferredReceives_MatchInOrder(t *testing.T) {
 		tags = append(tags, 99)
 		type receive struct {
 			started
-			tag  int
-			want int // Length of the message, -1 for none.
+			tag int
+			// Length of the message, -1 for none.
+			want int
 		}
 		var all []*receive
 		pullState(t, tags, func(c pml.Comm) {

@@ -227,9 +227,10 @@ func (b batches) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 
 type batching struct {
 	mtl.Module
-	owners  map[*mtl.Op]mtl.Owner
-	over    []*mtl.Op
-	started bool // It has reported a receive.
+	owners map[*mtl.Op]mtl.Owner
+	over   []*mtl.Op
+	// It has reported a receive.
+	started bool
 }
 
 func (b *batching) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {

@@ -17,7 +17,8 @@ type visit struct {
 	f       *fixture
 	dropper pml.PeerDropper // Of process 0.
 	guest   *Process
-	comms   [2]pml.Comm // Of process 0 and of the guest.
+	// Of process 0 and of the guest.
+	comms [2]pml.Comm
 }
 
 // guestsEnd checks that a process leaves no state after its end and its last communicator.

@@ -16,12 +16,14 @@ import (
 type Endpoints struct {
 	ID      cid.Extended
 	Members []pml.Member // Indexed by rank.
-	Procs   []int        // Process of each rank.
+	// Process of each rank.
+	Procs []int
 	// Indexed by rank, nil before Join.
 	Comms []pml.Comm
 
-	w       *World
-	members []pml.Members // Indexed by process.
+	w *World
+	// Indexed by process.
+	members []pml.Members
 	// Indexed by process. Has its own ranks.
 	elsewhere []*pml.RankSet
 }

@@ -27,8 +27,9 @@ type Plan struct {
 // PlanComm is a communicator of a plan.
 type PlanComm struct {
 	// Ranks in the world, in the order of the communicator.
-	Members    []int
-	Born, Dies int // First and last phase.
+	Members []int
+	// First and last phase.
+	Born, Dies int
 	// IsDup is set if each member creates it at its own time, and members exchange their indices by
 	// messages. Otherwise the members decide together, with the stack's policy.
 	IsDup bool
@@ -74,7 +75,8 @@ type PlanClass struct {
 
 // PlanMessage is a message, and the receive with the same index.
 type PlanMessage struct {
-	ID   int // Determines the contents.
+	// Determines the contents.
+	ID   int
 	Tag  int
 	Size int
 	Mode pml.Mode
@@ -111,9 +113,10 @@ var probeNames = [...]string{"", "probe", "iprobe", "mprobe", "mprobe+irecv", "i
 
 // PlanEvent is an operation without a message that arrives.
 type PlanEvent struct {
-	Kind     PlanEventKind
-	Comm     int
-	Rank, To int // Ranks in the communicator.
+	Kind PlanEventKind
+	Comm int
+	// Ranks in the communicator.
+	Rank, To int
 	Size     int
 	// Position among the operations that the rank starts.
 	Key int

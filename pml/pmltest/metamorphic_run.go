@@ -116,7 +116,8 @@ type player struct {
 // operation is a started operation.
 type operation struct {
 	pending
-	waitIndex int // Position among the waits.
+	// Position among the waits.
+	waitIndex int
 	end       func(pml.Status, error) error
 }
 

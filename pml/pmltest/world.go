@@ -25,8 +25,9 @@ import (
 
 // Stack is the stack of a World.
 type Stack struct {
-	PML  pml.Component
-	BTLs []btl.Component // Opened in every process.
+	PML pml.Component
+	// Opened in every process.
+	BTLs []btl.Component
 	// MTL is opened for PMLs that require one, unless it is nil. The network then matches messages, and the cases
 	// allow for the differences.
 	MTL mtl.Component
@@ -52,7 +53,8 @@ type Process struct {
 	Rank        int
 	Incarnation framework.Incarnation
 	Engine      *progress.Engine
-	Module      pml.Module // Assembled from the stack.
+	// Assembled from the stack.
+	Module pml.Module
 
 	stack *assembly.Stack
 	// Process of a goroutine rank, nil in other worlds, see World.team.
@@ -77,8 +79,10 @@ type World struct {
 	stack Stack
 	// Indexed by rank, including killed processes.
 	incarnations []framework.Incarnation
-	team         *threads.Team    // Team of Stack.Threads.
-	process      *progress.Engine // Engine of the team's process.
+	// Team of Stack.Threads.
+	team *threads.Team
+	// Engine of the team's process.
+	process *progress.Engine
 	// Processes with goroutine ranks.
 	hosts []*host
 	// endpoints are those of hosts' ranks.

@@ -13,9 +13,11 @@ import (
 // of an offer, or a message that the PML below has. The sender owns it until it publishes the cell, and then the
 // receiver.
 type message struct {
-	node  match.Message[message]
-	data  []byte // Payload, nil for an offer.
-	offer *offer // nil for an eager message.
+	node match.Message[message]
+	// Payload, nil for an offer.
+	data []byte
+	// nil for an eager message.
+	offer *offer
 	// Rank that has it in its free lists; nil if messagePools have it.
 	home *Rank
 	next *message
@@ -25,9 +27,10 @@ type message struct {
 	bytes   int64
 
 	// Of the receiver, once the message has left the ring.
-	c        *comm // nil for an early arrival.
-	plane    pml.Plane
-	isQueued bool   // It is in the unexpected queue.
+	c     *comm // nil for an early arrival.
+	plane pml.Plane
+	// It is in the unexpected queue.
+	isQueued bool
 	comm     uint64 // shared.id of an early arrival
 
 	// Of a message that a watcher has.

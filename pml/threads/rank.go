@@ -28,9 +28,11 @@ type Team struct {
 	process *progress.Engine
 	params  Params
 	hooks   pml.Hooks // May be nil.
-	ranks   []*Rank   // Indexed by endpoint.
-	below   Below     // nil without a PML below.
-	copies  sync.WaitGroup
+	// Indexed by endpoint.
+	ranks []*Rank
+	// nil without a PML below.
+	below  Below
+	copies sync.WaitGroup
 
 	// A leaf, which guards the fields below.
 	mu        sync.Mutex

@@ -252,7 +252,8 @@ func (s *send) First() progress.Source { return nil }
 // sendList is a list of sends in the order of their calls.
 type sendList struct {
 	head, tail *send
-	next       *send // Next send of each.
+	// Next send of each.
+	next *send
 }
 
 func (l *sendList) push(s *send) {

@@ -57,7 +57,8 @@ func (h header) length() int { return int(h >> 16) }
 type cell struct {
 	// lap<<32 | header, stored last to publish the cell.
 	word uint64
-	comm uint64 // The shared.id of a message.
+	// The shared.id of a message.
+	comm uint64
 	// The sender's rank in the communicator.
 	source  int32
 	tag     int32
@@ -95,8 +96,9 @@ type ring struct {
 
 	_ [64]byte
 	// Fields of the consumer.
-	head     uint64 // Position of the next cell to consume.
-	released uint64 // Value of consumed.
+	head uint64 // Position of the next cell to consume.
+	// Value of consumed.
+	released uint64
 	// Number of overflow lists consumed.
 	lists uint64
 	spare []spilled
@@ -105,7 +107,8 @@ type ring struct {
 	// Shared and rarely written.
 	isSpilling atomic.Uint32 // 1 while the overflow list is not empty, so that producers append to it.
 
-	mu       sync.Mutex // A leaf, which guards overflow.
+	// A leaf, which guards overflow.
+	mu       sync.Mutex
 	overflow []spilled
 }
 

@@ -28,9 +28,11 @@ const (
 type offer struct {
 	state atomic.Uint32
 	msg   message
-	buf   pml.Buffer // Buffer of the send.
-	from  *Rank      // Sender.
-	send  *send      // Guarded by the sender's lock.
+	// Buffer of the send.
+	buf  pml.Buffer
+	from *Rank // Sender.
+	// Guarded by the sender's lock.
+	send *send
 
 	source, tag int32
 

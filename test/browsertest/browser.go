@@ -37,7 +37,8 @@ type Browser struct {
 	lastID  int
 	replies map[int]chan reply
 	events  []Event
-	arrived chan struct{} // Has room for one event since the last read.
+	// Has room for one event since the last read.
+	arrived chan struct{}
 	ended   chan struct{}
 }
 

@@ -22,7 +22,8 @@ const module = "github.com/ferrympi/ferry"
 
 // file is one Go file of the module, regardless of its build tags.
 type file struct {
-	dir, name string // Relative to the root, with slashes.
+	// Relative to the root, with slashes.
+	dir, name string
 	use       Use
 	fset      *token.FileSet
 	ast       *ast.File

@@ -117,8 +117,9 @@ func complete(t *testing.T, steps, step string) {
 
 // failure is the error of a creation in one rank.
 type failure struct {
-	Rank    int
-	Named   []int // Ranks in ErrTimeout or ErrTransport.
+	Rank int
+	// Ranks in ErrTimeout or ErrTransport.
+	Named   []int
 	Text    string
 	Elapsed time.Duration
 }

@@ -33,7 +33,8 @@ type cost struct {
 	rounds  int
 	// Most bytes of a process through the bootstrap.
 	launcher int64
-	table    int64 // Bytes on each node.
+	// Bytes on each node.
+	table int64
 }
 
 // measureRow creates the communicators of a row: a world by a single construct and in levels, and a sparse world.

@@ -43,8 +43,10 @@ type members struct {
 	// Candidate ids of a communicator, and of that of a level.
 	ids, one []byte
 	ppn      int
-	nonces   map[int]uint64 // Of samples, by rank.
-	nodes    map[int]string // Node ids of samples, by node.
+	// Of samples, by rank.
+	nonces map[int]uint64
+	// Node ids of samples, by node.
+	nodes map[int]string
 }
 
 func newMembers(ppn int) (*members, error) {

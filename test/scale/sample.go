@@ -30,7 +30,8 @@ const (
 // sample is a modeled process with a real assembly and a real ob1.
 type sample struct {
 	*assembly.Assembly
-	member int // Rank in the group.
+	// Rank in the group.
+	member int
 	comm   pml.Comm
 	// Number of processes with which it exchanges messages in the creation.
 	peers int

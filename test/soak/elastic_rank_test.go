@@ -36,12 +36,15 @@ const stopFile = "stop"
 
 // turn is an integration as observed by one rank.
 type turn struct {
-	From  string   `json:"from"` // Set before the integration.
-	Delta string   `json:"delta"`
-	Type  string   `json:"type"`
-	To    string   `json:"to"`    // Set after it, empty if the change was undone.
+	// Set before the integration.
+	From  string `json:"from"`
+	Delta string `json:"delta"`
+	Type  string `json:"type"`
+	// Set after it, empty if the change was undone.
+	To    string   `json:"to"`
 	Ranks []uint32 `json:"ranks"` // Members of To.
-	Gives string   `json:"gives"` // Error of an undone change.
+	// Error of an undone change.
+	Gives string `json:"gives"`
 }
 
 // elasticRank is a rank of an elastic job.
@@ -51,7 +54,8 @@ type elasticRank struct {
 	rank    int
 	history *os.File
 
-	team   string // Set of the rank's team.
+	// Set of the rank's team.
+	team   string
 	change *mpi.Future[mpi.Change]
 	comm   *mpi.Comm
 	rounds int

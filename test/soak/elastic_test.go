@@ -82,10 +82,11 @@ type elasticJob struct {
 	// Resident memory of the launcher and of rank 0.
 	launcher, rank0 samples
 
-	mu     sync.Mutex
-	teams  map[string][]uint32 // Members of the current sets.
-	pids   map[int]int         // By rank.
-	killed []int               // Killed ranks.
+	mu sync.Mutex
+	// Members of the current sets.
+	teams  map[string][]uint32
+	pids   map[int]int // By rank.
+	killed []int       // Killed ranks.
 }
 
 // run runs the job to its end, and checks history, memory and files.

@@ -13,12 +13,14 @@ import (
 
 // LogGP are the parameters of a network (Alexandrov et al., 1995), which here sends a message of k bytes in Latency+k*PerByte.
 type LogGP struct {
-	Latency time.Duration // L, from process to process.
+	// L, from process to process.
+	Latency time.Duration
 	// o, of the processor, at each end.
 	Overhead time.Duration
 	// g, between two messages of a process.
-	Gap     time.Duration
-	PerByte float64 // G, in nanoseconds.
+	Gap time.Duration
+	// G, in nanoseconds.
+	PerByte float64
 }
 
 // bytes returns the time for the bytes of a message.
@@ -26,9 +28,12 @@ func (n LogGP) bytes(k int) time.Duration { return time.Duration(float64(k) * n.
 
 // Machine is the networks of a job.
 type Machine struct {
-	Node     LogGP // Messages within a node.
-	Network  LogGP // Messages between nodes.
-	Launcher LogGP // Messages of the bootstrap.
+	// Messages within a node.
+	Node LogGP
+	// Messages between nodes.
+	Network LogGP
+	// Messages of the bootstrap.
+	Launcher LogGP
 	// Time from the death of a process to its report.
 	Notice time.Duration
 }
@@ -103,7 +108,8 @@ type Fault struct {
 
 // Outcome is the end of one member.
 type Outcome struct {
-	Table  *wireup.Table // Nil after an error.
+	// Nil after an error.
+	Table  *wireup.Table
 	Err    error
 	Called bool
 	Died   bool
@@ -111,7 +117,8 @@ type Outcome struct {
 	Refused uint64
 	// From the start of the job to the member's return.
 	Elapsed time.Duration
-	Steps   int // Number of steps, for faults.
+	// Number of steps, for faults.
+	Steps int
 	// Number of processes that it exchanged messages with, at each level.
 	Peers int
 	Counts
@@ -133,8 +140,9 @@ func (c *Counts) add(o Counts) {
 
 // Result is the end of a job.
 type Result struct {
-	Layout   *wireup.Layout
-	Outcomes []Outcome // By rank in the group.
+	Layout *wireup.Layout
+	// By rank in the group.
+	Outcomes []Outcome
 	// Length of the longest chain of messages, those of the bootstrap included.
 	Rounds  int
 	Elapsed time.Duration

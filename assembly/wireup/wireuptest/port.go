@@ -13,7 +13,8 @@ import (
 // port is the Port of a process.
 type port struct {
 	*process
-	level0 uint64 // Key of the levels.
+	// Key of the levels.
+	level0 uint64
 }
 
 func (p *port) Ended() error {
@@ -100,7 +101,8 @@ func (p *port) Refuse(id uint64, why error) {
 
 // comm is the communicator of a level.
 type comm struct {
-	level wireup.Level // Its Self has no meaning.
+	// Its Self has no meaning.
+	level wireup.Level
 	boxes map[[2]int]*box
 }
 

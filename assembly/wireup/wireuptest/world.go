@@ -14,16 +14,18 @@ import (
 // world is a running job.
 type world struct {
 	Job
-	layout     *wireup.Layout
-	procs      []*process
-	all        []int // All ranks in the group.
+	layout *wireup.Layout
+	procs  []*process
+	// All ranks in the group.
+	all        []int
 	faults     map[int]Fault
 	events     events
 	sequence   uint64
 	constructs map[constructKey]*construct
-	shared     map[int][]byte // Tables by node root.
-	drawn      uint64         // Last context id.
-	live       int
+	// Tables by node root.
+	shared map[int][]byte
+	drawn  uint64 // Last context id.
+	live   int
 }
 
 // event is a function that runs at a time. Events of one time run in the order of their creation.
@@ -139,14 +141,16 @@ type process struct {
 
 	isCanceled bool
 	isDead     bool
-	isReported bool // The death has been reported.
+	// The death has been reported.
+	isReported bool
 	hasEnded   bool
 
 	// Reports whether the wait of the process has ended; nil if it runs.
 	waits func() bool
 	// Number of waits. A deadline applies to one of them.
-	turn    uint64
-	expired uint64 // Turn that has expired.
+	turn uint64
+	// Turn that has expired.
+	expired uint64
 	next    func() (struct{}, bool)
 	stop    func()
 	yield   func(struct{}) bool

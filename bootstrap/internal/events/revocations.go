@@ -13,16 +13,20 @@ const (
 type Revocations struct {
 	// Two generations; each holds up to mostRevocations.
 	known, knownBefore map[[16]byte]struct{}
-	kept               []*Revocation // The oldest first.
-	bytes              int           // Sum of the sizes in kept.
+	// The oldest first.
+	kept []*Revocation
+	// Sum of the sizes in kept.
+	bytes int
 }
 
 // A Revocation is one that was distributed.
 type Revocation struct {
-	Frame []byte // The encoded event.
+	// The encoded event.
+	Frame []byte
 	// Members that had no connection, for a server, which removes them later.
 	Absent []uint32
-	size   int // Bytes of both at first.
+	// Bytes of both at first.
+	size int
 }
 
 // IsKnown reports whether comm has been revoked.

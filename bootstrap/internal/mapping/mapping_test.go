@@ -13,7 +13,8 @@ func TestParse_Mapping_PlacesEachRank(t *testing.T) {
 	for _, c := range []struct {
 		mapping string
 		size    int
-		want    string // First, count and node of each run.
+		// First, count and node of each run.
+		want string
 	}{
 		{"(vector,(0,1,1))", 4, "[{0 4 0}]"}, // Four times from its beginning.
 		{"(vector,(0,1,4))", 4, "[{0 4 0}]"},

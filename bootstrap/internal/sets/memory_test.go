@@ -15,7 +15,8 @@ type elastic struct {
 	*job
 	t    *testing.T
 	main string
-	dead string // Latest set of failed processes.
+	// Latest set of failed processes.
+	dead string
 }
 
 // must fails the test unless a call has a reply.

@@ -94,32 +94,43 @@ func (t *Table[W]) check() error {
 // model is a simple model of a job. Sets are lists, and a change lists its group.
 type model struct {
 	*job
-	most    int
-	alive   map[uint32]bool // Present, or left and running.
+	most int
+	// Present, or left and running.
+	alive   map[uint32]bool
 	left    map[uint32]bool
 	psets   map[string][]uint32
 	next    uint32
 	changes []*modelChange
-	last    map[uint32]*modelChange // Latest ended one of each process.
-	becomes map[string]string       // Sets that finished changes have made of others.
-	removed map[uint32]bool         // Members that a finished change has removed.
-	dropped []uint32                // Those of them that had ended.
-	reports []uint32                // The table's reports of them.
+	// Latest ended one of each process.
+	last map[uint32]*modelChange
+	// Sets that finished changes have made of others.
+	becomes map[string]string
+	// Members that a finished change has removed.
+	removed map[uint32]bool
+	// Those of them that had ended.
+	dropped []uint32
+	// The table's reports of them.
+	reports []uint32
 }
 
 type modelChange struct {
-	pset       string
-	requester  uint32 // noRank: the user.
-	leaving    []uint32
-	joining    []uint32
-	group      []uint32 // Processes that have to integrate.
-	delta      string   // One of its names.
-	names      []string
-	first      int // Of the order; -1: none is awaited.
+	pset string
+	// noRank: the user.
+	requester uint32
+	leaving   []uint32
+	joining   []uint32
+	// Processes that have to integrate.
+	group []uint32
+	// One of its names.
+	delta string
+	names []string
+	// Of the order; -1: none is awaited.
+	first      int
 	request    *call
 	calls      map[uint32]*call // Of Integrate.
 	integrated bool
-	undone     *wire.FailureBody // Without the text.
+	// Without the text.
+	undone *wire.FailureBody
 }
 
 func (m *model) isPresent(r uint32) bool { return m.alive[r] && !m.left[r] }

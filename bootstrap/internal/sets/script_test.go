@@ -21,10 +21,11 @@ type call struct {
 	rank     uint32
 	withdraw join.Withdraw
 	answers  int
-	isLost   bool // Its process ended while it waited.
-	isQuery  bool
-	kind     wire.Kind
-	body     []byte
+	// Its process ended while it waited.
+	isLost  bool
+	isQuery bool
+	kind    wire.Kind
+	body    []byte
 }
 
 func (c *call) SetWithdraw(w join.Withdraw) { c.withdraw = w }
@@ -102,9 +103,10 @@ func bodyText(body []byte) string {
 
 // job is a table with the calls and the orders of a test.
 type job struct {
-	table    *Table[*call]
-	calls    []*call
-	answered []*call // Since the previous command.
+	table *Table[*call]
+	calls []*call
+	// Since the previous command.
+	answered []*call
 	orders   []Order // Likewise.
 }
 

@@ -20,11 +20,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // job is a Handler and its log. The test finishes the changes.
 type job struct {
-	status  Status
-	begun   chan Resize   // Receives each change.
+	status Status
+	// Receives each change.
+	begun   chan Resize
 	finish  chan struct{} // Finishes one.
 	resized Resized
-	ended   chan error // Receives the cause of each withdrawal.
+	// Receives the cause of each withdrawal.
+	ended chan error
 
 	mu  sync.Mutex
 	log bytes.Buffer

@@ -46,26 +46,31 @@ type Status struct {
 	// Number of ranks, with those of changes in progress.
 	Ranks int `json:"ranks"`
 	// Largest number of ranks (--max-ranks).
-	Limit    int  `json:"limit"`
-	IsEnding bool `json:"ending"` // The job refuses changes.
+	Limit int `json:"limit"`
+	// The job refuses changes.
+	IsEnding bool `json:"ending"`
 	// In progress, the oldest first, at most MaxChanges.
 	Changes []Change `json:"changes"`
 }
 
 // Change is a change in progress.
 type Change struct {
-	Type string `json:"type"` // "add", "sub" or "replace".
+	// "add", "sub" or "replace".
+	Type string `json:"type"`
 	// The changing set. Bytes that are not UTF-8 are replaced.
 	Pset string `json:"pset"`
-	Add  int    `json:"add"` // Number of ranks that join.
-	Sub  int    `json:"sub"` // Number of ranks that leave.
+	// Number of ranks that join.
+	Add int `json:"add"`
+	// Number of ranks that leave.
+	Sub int `json:"sub"`
 	// "starting" while ranks are being started, "integrating" then.
 	State string `json:"state"`
 	// Number of ranks that integrate the change.
 	Members int `json:"members"`
 	// Number of those that have called Integrate.
-	Integrated int    `json:"integrated"`
-	Requester  string `json:"requester"` // "user" or "rank N".
+	Integrated int `json:"integrated"`
+	// "user" or "rank N".
+	Requester string `json:"requester"`
 }
 
 // Op is the operation of a Resize.
@@ -103,7 +108,8 @@ func (r *Resize) check() error {
 
 // Resized is a finished change.
 type Resized struct {
-	Pset []byte `json:"pset"` // Name of the new set.
+	// Name of the new set.
+	Pset []byte `json:"pset"`
 	// Its size. 0: the program has deleted it.
 	Ranks   int `json:"ranks"`
 	Added   int `json:"added"`

@@ -15,7 +15,8 @@ import (
 // userCall is a request of a user. withdraw is guarded by Server.mu.
 type userCall struct {
 	withdraw join.Withdraw
-	answer   chan wire.Message // Has room for the answer.
+	// Has room for the answer.
+	answer chan wire.Message
 }
 
 // Resize makes a change that a user requests, of a set or of the set that finished changes have made of

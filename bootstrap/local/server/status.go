@@ -9,7 +9,8 @@ type Progress = sets.Progress
 type Status struct {
 	// Number of processes that have neither ended nor left, with those of changes in progress.
 	Ranks int
-	Limit int // Largest number of them.
+	// Largest number of them.
+	Limit int
 	// Unfinished ones, the oldest first.
 	Changes []Progress
 }

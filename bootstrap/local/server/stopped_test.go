@@ -12,7 +12,8 @@ import (
 // limited is a connection that records its write deadline.
 type limited struct {
 	net.Conn
-	writes chan time.Time // Deadline of each write.
+	// Deadline of each write.
+	writes chan time.Time
 
 	mu       sync.Mutex
 	deadline time.Time

@@ -21,7 +21,8 @@ type Job struct {
 	cmd    *exec.Cmd
 	out    *bufio.Reader
 	errors bytes.Buffer
-	dir    string // Its runtime directory, which also marks its processes.
+	// Its runtime directory, which also marks its processes.
+	dir string
 }
 
 // Start starts ferry run with the arguments, in a private runtime directory. The caller calls Wait or Succeeds.

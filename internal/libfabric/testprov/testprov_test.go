@@ -22,9 +22,10 @@ type rig struct {
 	lib   *libfabric.Library
 	infos *libfabric.Infos
 	ep    [2]*libfabric.Endpoint
-	to    [2]uint64 // The address of the other endpoint.
-	got   map[uint32]libfabric.Event
-	seen  [64]libfabric.Event
+	// The address of the other endpoint.
+	to   [2]uint64
+	got  map[uint32]libfabric.Event
+	seen [64]libfabric.Event
 }
 
 func load(t *testing.T, profiles string, faults ...string) (*libfabric.Library, *libfabric.Infos) {

@@ -27,15 +27,20 @@ const (
 
 // Texts of the job are bytes, because names and paths of Linux need not be UTF-8.
 type OpenRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nonce         uint64                 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`                          // Incarnation of the rank; never 0.
-	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`                            // In its namespace.
-	Size          uint32                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`                            // Largest number of ranks of the job.
-	LocalRank     uint32                 `protobuf:"varint,4,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"` // On this node.
-	LocalSize     uint32                 `protobuf:"varint,5,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"` // Largest number of ranks of the job on this node.
-	Namespace     []byte                 `protobuf:"bytes,6,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Node          []byte                 `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
-	Directory     []byte                 `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"` // Of the job, on this node; may be empty.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Incarnation of the rank; never 0.
+	Nonce uint64 `protobuf:"varint,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// In its namespace.
+	Rank uint32 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Largest number of ranks of the job.
+	Size      uint32 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	LocalRank uint32 `protobuf:"varint,4,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"` // On this node.
+	// Largest number of ranks of the job on this node.
+	LocalSize uint32 `protobuf:"varint,5,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"`
+	Namespace []byte `protobuf:"bytes,6,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Node      []byte `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
+	// Of the job, on this node; may be empty.
+	Directory     []byte `protobuf:"bytes,8,opt,name=directory,proto3" json:"directory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -127,16 +132,25 @@ func (x *OpenRequest) GetDirectory() []byte {
 }
 
 type OpenResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReachesSelf   bool                   `protobuf:"varint,1,opt,name=reaches_self,json=reachesSelf,proto3" json:"reaches_self,omitempty"`       // The transport connects the process with itself.
-	ReachesOthers bool                   `protobuf:"varint,2,opt,name=reaches_others,json=reachesOthers,proto3" json:"reaches_others,omitempty"` // The transport connects it with other processes.
-	EagerLimit    uint32                 `protobuf:"varint,3,opt,name=eager_limit,json=eagerLimit,proto3" json:"eager_limit,omitempty"`          // Bytes, at most frame_limit.
-	FrameLimit    uint32                 `protobuf:"varint,4,opt,name=frame_limit,json=frameLimit,proto3" json:"frame_limit,omitempty"`          // Bytes, at least 256.
-	Exclusivity   int32                  `protobuf:"zigzag32,5,opt,name=exclusivity,proto3" json:"exclusivity,omitempty"`                        // Preference among transports that reach the same peer.
-	LatencyNs     uint64                 `protobuf:"varint,6,opt,name=latency_ns,json=latencyNs,proto3" json:"latency_ns,omitempty"`             // Estimate for a small frame; not 0.
-	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`                                         // Of the transport.
-	Device        string                 `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`                                     // That carries the frames; not empty.
-	Address       []byte                 `protobuf:"bytes,9,opt,name=address,proto3" json:"address,omitempty"`                                   // Which peers receive with the request to connect.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The transport connects the process with itself.
+	ReachesSelf bool `protobuf:"varint,1,opt,name=reaches_self,json=reachesSelf,proto3" json:"reaches_self,omitempty"`
+	// The transport connects it with other processes.
+	ReachesOthers bool `protobuf:"varint,2,opt,name=reaches_others,json=reachesOthers,proto3" json:"reaches_others,omitempty"`
+	// Bytes, at most frame_limit.
+	EagerLimit uint32 `protobuf:"varint,3,opt,name=eager_limit,json=eagerLimit,proto3" json:"eager_limit,omitempty"`
+	// Bytes, at least 256.
+	FrameLimit uint32 `protobuf:"varint,4,opt,name=frame_limit,json=frameLimit,proto3" json:"frame_limit,omitempty"`
+	// Preference among transports that reach the same peer.
+	Exclusivity int32 `protobuf:"zigzag32,5,opt,name=exclusivity,proto3" json:"exclusivity,omitempty"`
+	// Estimate for a small frame; not 0.
+	LatencyNs uint64 `protobuf:"varint,6,opt,name=latency_ns,json=latencyNs,proto3" json:"latency_ns,omitempty"`
+	// Of the transport.
+	Name string `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
+	// That carries the frames; not empty.
+	Device string `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
+	// Which peers receive with the request to connect.
+	Address       []byte `protobuf:"bytes,9,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,8 +285,9 @@ func (*PingRequest) Descriptor() ([]byte, []int) {
 }
 
 type PingResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Published     uint64                 `protobuf:"varint,1,opt,name=published,proto3" json:"published,omitempty"` // Messages in the ring to the rank since the start.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages in the ring to the rank since the start.
+	Published     uint64 `protobuf:"varint,1,opt,name=published,proto3" json:"published,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

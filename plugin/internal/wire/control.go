@@ -8,8 +8,9 @@ import (
 
 // Start is the body of Hello.
 type Start struct {
-	Version                          uint32
-	Nonce                            uint64 // Of this incarnation.
+	Version uint32
+	// Of this incarnation.
+	Nonce                            uint64
 	Rank, Size, LocalRank, LocalSize uint32
 	Namespace, Node, Dir             string
 }

@@ -3,7 +3,8 @@ package selector
 // Estimate is the measured speed of one protocol.
 type Estimate struct {
 	Protocol Protocol
-	Messages uint64 // Measured messages.
+	// Measured messages.
+	Messages uint64
 	GBs      float64
 	IsBest   bool
 }

@@ -32,7 +32,8 @@ const (
 type elastic struct {
 	o       *options
 	session *mpi.Session
-	main    string    // Name of the main set.
+	// Name of the main set.
+	main    string
 	comm    *mpi.Comm // Of the main set.
 	inCalls time.Duration
 	// At rank 0: those of all ranks after a growth.

@@ -96,9 +96,10 @@ func orderOf(order string, depth int) []int {
 
 // deepQueue is one row's.
 type deepQueue struct {
-	r          *rank
-	tags       []int
-	isWildcard bool // Receives are from any source.
+	r    *rank
+	tags []int
+	// Receives are from any source.
+	isWildcard bool
 	bufs       []byte
 	reqs       []mpi.Request
 }

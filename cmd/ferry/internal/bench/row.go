@@ -25,8 +25,9 @@ type Row struct {
 	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
 	Goroutines int `json:"goroutines,omitempty"`
 	// Paired goroutines of each rank, of mbw_mr with --threads.
-	Threads    int  `json:"threads,omitempty"`
-	Streams    bool `json:"streams,omitempty"` // Each pair has a stream.
+	Threads int `json:"threads,omitempty"`
+	// Each pair has a stream.
+	Streams    bool `json:"streams,omitempty"`
 	Persistent bool `json:"persistent,omitempty"`
 	// Of halo and isendrecv with --isend-irecv.
 	IsendIrecv bool    `json:"isend_irecv,omitempty"`

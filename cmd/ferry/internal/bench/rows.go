@@ -16,9 +16,10 @@ import (
 // table writes the rows of a benchmark to standard output in the format of --format, and with --json=FILE to that file
 // as JSON.
 type table struct {
-	o    *options
-	out  io.Writer
-	file *os.File // Nil without FILE.
+	o   *options
+	out io.Writer
+	// Nil without FILE.
+	file *os.File
 	// skewed has the rows for skewRemarks.
 	skewed []Row
 }

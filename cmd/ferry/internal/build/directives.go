@@ -19,13 +19,15 @@ import (
 type directives struct {
 	// By the replaced module, with its version if there is one.
 	replaced map[string]replacement
-	excludes string // Lines of a go.mod.
+	// Lines of a go.mod.
+	excludes string
 }
 
 // replacement is one replace directive.
 type replacement struct {
 	old, new moduleVersion
-	by       string // Module with the directive.
+	// Module with the directive.
+	by string
 }
 
 // moduleVersion is a module as in a go.mod. The path may be a folder, and the version empty.

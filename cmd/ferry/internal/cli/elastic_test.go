@@ -73,9 +73,10 @@ func asNobody() {
 // elasticJob is a job of `ferry run` in a separate runtime directory.
 type elasticJob struct {
 	*testing.T
-	cmd    *exec.Cmd
-	dir    string
-	lines  chan string // Of standard output.
+	cmd *exec.Cmd
+	dir string
+	// Of standard output.
+	lines  chan string
 	errs   bytes.Buffer
 	status chan int
 }

@@ -17,7 +17,8 @@ type env struct {
 	name        string // Of the case.
 	// Of an added process; see role. 0 in the first processes.
 	stage int
-	die   func() // Ends this process at once.
+	// Ends this process at once.
+	die func()
 }
 
 // of makes a case.

@@ -126,7 +126,8 @@ func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, lim
 type runner struct {
 	session *mpi.Session
 	limit   time.Duration
-	world   *mpi.Comm // Of the live ranks.
+	// Of the live ranks.
+	world *mpi.Comm
 	// isShrunk is true if world is a Shrink of the caller's.
 	isShrunk bool
 }

@@ -12,7 +12,8 @@ import (
 // communicator.
 type members struct {
 	*env
-	pset string // Name of the main set.
+	// Name of the main set.
+	pset string
 	// Sets that the changes have created.
 	made []string
 	// Number of changes that have added processes. Valid in rank 0.

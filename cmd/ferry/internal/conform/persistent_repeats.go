@@ -27,7 +27,8 @@ type repeats struct {
 	own, to, mine []int
 	// Results of one element, one from each rank, and rank+1 from each rank.
 	one, all, vec []int
-	ones, counts  []int // Block sizes of all and vec.
+	// Block sizes of all and vec.
+	ones, counts []int
 }
 
 func newRepeats(e *env) *repeats {

@@ -19,10 +19,13 @@ import (
 
 // Network is the survey of one MTL.
 type Network struct {
-	Component string   `json:"component"`         // "mtl ofi"
-	Library   string   `json:"library,omitempty"` // Name and version.
-	Devices   []Device `json:"devices"`           // In order of preference.
-	Reason    string   `json:"reason,omitempty"`  // Reason of a failed survey.
+	Component string `json:"component"` // "mtl ofi"
+	// Name and version.
+	Library string `json:"library,omitempty"`
+	// In order of preference.
+	Devices []Device `json:"devices"`
+	// Reason of a failed survey.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Device is a provider on a device of this machine, or one without a device.

@@ -26,7 +26,8 @@ const (
 
 // A Job is one running job, as --json prints it.
 type Job struct {
-	PID    int    `json:"pid"` // Of `ferry run`; 0: not known.
+	// Of `ferry run`; 0: not known.
+	PID    int    `json:"pid"`
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	control.Status

@@ -161,17 +161,20 @@ func (s *supervisor) excuse(r *rank) {
 // leavingRanks are the ranks that must end while the job continues. A rank gets SIGTERM after its
 // grace, and SIGKILL after another Grace.
 type leavingRanks struct {
-	all   []leavingRank
-	timer *time.Timer // Set to the first deadline.
+	all []leavingRank
+	// Set to the first deadline.
+	timer *time.Timer
 	// Ranks that have left, with written output.
 	written *server.Queue[*rank]
 }
 
 type leavingRank struct {
-	rank   *rank
-	grace  time.Duration // Of the present step.
-	at     time.Time     // Its end.
-	isTerm bool          // The rank got SIGTERM.
+	rank *rank
+	// Of the present step.
+	grace time.Duration
+	at    time.Time // Its end.
+	// The rank got SIGTERM.
+	isTerm bool
 }
 
 // depart expects the ranks to end within a time.

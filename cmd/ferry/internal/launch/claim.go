@@ -24,7 +24,8 @@ const dirPrefix = "ferry-"
 // A claim is the lock on a job's directory. The kernel drops it with the
 // process, so that a free lock is that of a launcher that was killed.
 type claim struct {
-	dir  *os.File       // Nil without a lock.
+	// Nil without a lock.
+	dir  *os.File
 	tidy sync.WaitGroup // Of removeStale.
 }
 

@@ -37,7 +37,8 @@ type blockedCalls struct {
 		What string `json:"what"`
 		On   []int  `json:"on"`
 	} `json:"waits"`
-	More   int    `json:"more"` // Calls that are not in Waits.
+	// Calls that are not in Waits.
+	More   int    `json:"more"`
 	Queues string `json:"queues"`
 	Stacks string `json:"stacks"`
 }

@@ -9,7 +9,8 @@ import (
 
 func TestHang_RanksWaitInCycles_EachIsReportedOnce(t *testing.T) {
 	for _, c := range []struct {
-		on   string // Awaited ranks, by rank, or null for any.
+		// Awaited ranks, by rank, or null for any.
+		on   string
 		want []string
 	}{
 		{"[[1],[0]]", []string{"a cycle: rank 0 waits for rank 1, which waits for rank 0"}},

@@ -244,7 +244,8 @@ type Result struct {
 	Status int
 	// The first failed rank comes first, see blame.go.
 	Failures []Failure
-	Reports  []Report // In the order of arrival.
+	// In the order of arrival.
+	Reports []Report
 	// Bindings has the processors that each rank was bound to, nil for a rank that was not
 	// started. It is nil if ranks were not bound.
 	Bindings [][]int

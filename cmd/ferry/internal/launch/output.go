@@ -36,7 +36,8 @@ type sink struct {
 	// Of the last stream with output; nil if that has no tail.
 	lastWriter atomic.Pointer[tail]
 
-	mu sync.Mutex // Held during writes.
+	// Held during writes.
+	mu sync.Mutex
 	// The first failure. Later output is discarded.
 	err error
 	// onError is called once, with mu held, and must not block.
@@ -110,12 +111,14 @@ func closeDuplicate(f *os.File) error {
 
 // A stream turns the output of a rank into writes to a sink. It belongs to one outlet.
 type stream struct {
-	sink   *sink
-	prefix string // Prefix of each line, or empty.
+	sink *sink
+	// Prefix of each line, or empty.
+	prefix string
 	// holdsLines withholds the last part of a line until its end, because another rank
 	// writes to the sink as well, or because the sink is not a file.
 	holdsLines bool
-	tail       *tail // Receives a copy; may be nil.
+	// Receives a copy; may be nil.
+	tail *tail
 
 	// The prefix and the bytes that are not written yet.
 	line []byte

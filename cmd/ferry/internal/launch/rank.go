@@ -27,9 +27,11 @@ type rank struct {
 	// The supervisor has received the end of the process.
 	hasEnded bool
 	// It was reported dead because it answered no queries.
-	isSilent  bool
-	trace     int   // Index in Trace.Ranks.
-	binding   []int // Processors, or empty for all.
+	isSilent bool
+	// Index in Trace.Ranks.
+	trace int
+	// Processors, or empty for all.
+	binding   []int
 	drainOnce sync.Once
 
 	mu sync.Mutex

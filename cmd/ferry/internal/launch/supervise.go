@@ -32,7 +32,8 @@ type supervisor struct {
 	done chan struct{}
 
 	events
-	hang hang // The account of events.waits.
+	// The account of events.waits.
+	hang hang
 	// Ranks still running LossGrace after a disconnect.
 	overdue chan *rank
 	// Part of each rank that is not of the first part.
@@ -55,8 +56,9 @@ type supervisor struct {
 type events struct {
 	serverLog <-chan string
 	// Ranks that count as failed and may be running.
-	lost   *server.Queue[server.Lost]
-	waits  <-chan Report // Reports of blocked calls.
+	lost *server.Queue[server.Lost]
+	// Reports of blocked calls.
+	waits  <-chan Report
 	orders *server.Queue[server.Order]
 	// Closed when the job begins to end.
 	ending chan struct{}

@@ -19,7 +19,8 @@ type tail struct {
 	mu    sync.Mutex
 	last  []string
 	panic []string
-	line  []byte // An incomplete line.
+	// An incomplete line.
+	line []byte
 }
 
 // add adds output of the rank.

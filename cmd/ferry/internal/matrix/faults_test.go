@@ -85,8 +85,9 @@ type command struct {
 	segments string
 	stdout   io.Closer
 	lines    *bufio.Scanner // of standard output
-	out      bytes.Buffer   // Output that wait has read.
-	stderr   bytes.Buffer
+	// Output that wait has read.
+	out    bytes.Buffer
+	stderr bytes.Buffer
 }
 
 // start starts ferry with the given arguments, and with a mark in the environment by

@@ -301,8 +301,9 @@ func (o *options) run(cmd *cobra.Command) error {
 // An execution runs a plan and writes its report.
 type execution struct {
 	*options
-	request        *plan.Request
-	base           *report.Report // Baseline, or nil.
+	request *plan.Request
+	// Baseline, or nil.
+	base           *report.Report
 	outs           outputs
 	stdout, stderr io.Writer
 	run            func(*plan.Plan, *report.Terminal) (*report.Report, error)

@@ -103,13 +103,15 @@ written; 2 for a wrong command line or configuration; 127 if the program does no
 can't be executed.`
 
 type options struct {
-	ranks           int
-	exports         []string
-	isSingleProgram bool // "--" precedes the program.
+	ranks   int
+	exports []string
+	// "--" precedes the program.
+	isSingleProgram bool
 	set             *[]string
 	psets           []string
 	onFailure       string
-	tolerate        int // Ranks that may fail.
+	// Ranks that may fail.
+	tolerate int
 
 	placementOptions
 	outputOptions

@@ -28,8 +28,9 @@ type stepMark struct {
 	Used time.Duration `json:"used_ns,omitempty"`
 
 	// Completion of the previous step.
-	previousAt   time.Duration
-	previousUsed time.Duration // Processor time at that point.
+	previousAt time.Duration
+	// Processor time at that point.
+	previousUsed time.Duration
 }
 
 // partTime is the duration of a part of a step.
@@ -41,7 +42,8 @@ type partTime struct {
 
 // processTiming is the timing of one process.
 type processTiming struct {
-	Rank  int        `json:"rank"` // launcherRank for ferry run.
+	// launcherRank for ferry run.
+	Rank  int        `json:"rank"`
 	Marks []stepMark `json:"marks"`
 	Parts []partTime `json:"parts,omitempty"`
 }
@@ -58,17 +60,19 @@ type stepSummary struct {
 	Last   time.Duration `json:"last_ns"`
 	// Median since the previous step.
 	Duration time.Duration `json:"took_ns"`
-	Used     time.Duration `json:"used_ns"` // Median of the processor time.
+	// Median of the processor time.
+	Used time.Duration `json:"used_ns"`
 	// Part of the total by which this step delays the last rank.
 	Share float64    `json:"share"`
 	Parts []partTime `json:"parts,omitempty"`
 }
 
 type timing struct {
-	Total              time.Duration   `json:"whole_ns"`
-	Phases             []stepSummary   `json:"phases"`
-	Processes          []processTiming `json:"processes"`
-	RanksWithoutReport []int           `json:"silent,omitempty"` // Ranks without a report.
+	Total     time.Duration   `json:"whole_ns"`
+	Phases    []stepSummary   `json:"phases"`
+	Processes []processTiming `json:"processes"`
+	// Ranks without a report.
+	RanksWithoutReport []int `json:"silent,omitempty"`
 }
 
 // Steps seen by the launcher.

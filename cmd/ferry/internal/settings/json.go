@@ -63,7 +63,8 @@ func (j JSON) Open(stdout io.Writer) (*Output, error) {
 type Output struct {
 	stdout io.Writer
 	json   JSON
-	file   *outfile.Report // Nil without FILE.
+	// Nil without FILE.
+	file *outfile.Report
 }
 
 // Write writes v as JSON if that was requested, and calls text unless the JSON is on standard output.

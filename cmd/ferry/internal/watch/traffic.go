@@ -21,7 +21,8 @@ const (
 
 // report is the traffic report of a rank (package mpi).
 type report struct {
-	At    int64 `json:"at"` // Monotonic time of the rank in nanoseconds.
+	// Monotonic time of the rank in nanoseconds.
+	At    int64 `json:"at"`
 	Comms int   `json:"comms"`
 	Peers []struct {
 		Rank          int    `json:"rank"`

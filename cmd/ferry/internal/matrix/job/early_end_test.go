@@ -148,7 +148,8 @@ func TestRun_OneRankIsInterrupted_NoCaseFails(t *testing.T) {
 func TestSupervise_AnotherRankLeaves_ReasonIsItsEnd(t *testing.T) {
 	const seen = "the peer has closed its session"
 	for name, c := range map[string]struct {
-		leave func(interrupt func(), its *Job) // Action of the other rank.
+		// Action of the other rank.
+		leave func(interrupt func(), its *Job)
 		want  string
 	}{
 		"it stays":          {func(func(), *Job) {}, seen},

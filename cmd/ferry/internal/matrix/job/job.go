@@ -40,8 +40,9 @@ type Job struct {
 	isLeaving      atomic.Bool
 	wasInterrupted bool
 
-	mu    sync.Mutex
-	hosts []string // By rank. Guarded by mu.
+	mu sync.Mutex
+	// By rank. Guarded by mu.
+	hosts []string
 }
 
 // Open joins the launcher's job. The caller closes it after Run.

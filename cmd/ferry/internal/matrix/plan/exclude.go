@@ -23,7 +23,8 @@ import (
 type Exclusions struct{ entries []exclusion }
 
 type exclusion struct {
-	Stack string `yaml:"stack"` // Pattern of path.Match.
+	// Pattern of path.Match.
+	Stack string `yaml:"stack"`
 	// Regular expression for the whole name.
 	Case string `yaml:"case"`
 	// "libfabric >=1.15, <1.20", or "" for all.
@@ -33,7 +34,8 @@ type exclusion struct {
 	Reason string `yaml:"reason"`
 	Link   string `yaml:"link"`
 
-	location      string // File and index, for messages.
+	// File and index, for messages.
+	location      string
 	casePattern   *regexp.Regexp
 	versions      *versionRange
 	reasonPattern *regexp.Regexp

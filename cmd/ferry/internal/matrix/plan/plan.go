@@ -24,11 +24,13 @@ type Request struct {
 	Set   []string
 	Suite Suite
 	// That of report.OpenCase may be longer; see Suite.OpenLimit.
-	CaseLimit  time.Duration
-	Components *Components // Nil selects all stacks.
+	CaseLimit time.Duration
+	// Nil selects all stacks.
+	Components *Components
 	// Further required stacks, or nil. Stacks named in Components are required, too.
 	Require *Components
-	Cases   *regexp.Regexp // Nil selects all cases.
+	// Nil selects all cases.
+	Cases   *regexp.Regexp
 	Exclude *Exclusions
 	// Further flags of `ferry matrix` for a row's Command.
 	Flags []string

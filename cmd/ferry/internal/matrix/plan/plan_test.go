@@ -92,7 +92,8 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 	for _, c := range []struct {
 		suite Suite
 		via   string
-		want  int // Columns for each such case.
+		// Columns for each such case.
+		want int
 	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{Ranks: []int{4}, Processes: 4}, "btl a", 0}} {
 		found := map[string]int{}
 		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", Via: c.via}}).Columns[0] {
@@ -121,7 +122,8 @@ func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 	}
 	for _, c := range []struct {
 		components, require string
-		open                []report.Status // Statuses of report.OpenCase.
+		// Statuses of report.OpenCase.
+		open []report.Status
 	}{
 		{"", "", []report.Status{report.Unavailable, report.Refused}},
 		{"a,b net", "", []report.Status{report.Fail, report.Refused}},

@@ -34,14 +34,16 @@ const maxParallelSurveys = 4
 
 // A SurveyResult is the result of a survey.
 type SurveyResult struct {
-	Providers []string `json:",omitempty"` // Result of Providers.
+	// Result of Providers.
+	Providers []string `json:",omitempty"`
 	// Result of Survey, the best candidate if there is one.
 	Offer *mtl.Candidate `json:",omitempty"`
 	// The BTL reaches only its own process.
 	Alone bool `json:",omitempty"`
 	// Reason why the transport is unavailable, or "".
 	AbsentReason string `json:"-"`
-	Log          string `json:"-"` // Output of the library.
+	// Output of the library.
+	Log string `json:"-"`
 }
 
 // A SurveyFunc surveys a stack in another process with additional environment variables. ok is false if the process

@@ -18,8 +18,9 @@ import (
 
 // A Suite is the extent of a run.
 type Suite struct {
-	Name     string
-	Policies []cid.Policy // Policies of pmltest.
+	Name string
+	// Policies of pmltest.
+	Policies []cid.Policy
 	// Numbers of ranks of the conformance cases.
 	Ranks []int
 	// Processes is the number of processes of the conformance cases on GoroutineRanks each.
@@ -95,8 +96,9 @@ type Column struct {
 	// Number of processes that the cases may add.
 	Room int `json:",omitempty"`
 	// Number of ranks that the cases may kill.
-	Deaths int      `json:",omitempty"`
-	Cells  []string // Names of the cases.
+	Deaths int `json:",omitempty"`
+	// Names of the cases.
+	Cells []string
 	// Arguments of `ferry bench` for a benchmark.
 	Bench []string
 	// Unit of the benchmark's figures.

@@ -17,7 +17,8 @@ type Comparison struct {
 	// Factor of --slower; 0 if speed was not compared.
 	Factor float64
 
-	NewlyFailing, NewlyPassing []string // Cases with both statuses.
+	// Cases with both statuses.
+	NewlyFailing, NewlyPassing []string
 	Slower                     []Slowdown
 	// Stacks in only one of the reports.
 	Gone, New []string
@@ -26,7 +27,8 @@ type Comparison struct {
 // A Slowdown is a benchmark that is slower at some sizes.
 type Slowdown struct {
 	Stack, Case string
-	Before, Now Point // At the largest difference.
+	// At the largest difference.
+	Before, Now Point
 	Factor      float64
 	// Number of slower sizes, and of all.
 	Sizes, Of int

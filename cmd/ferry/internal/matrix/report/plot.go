@@ -24,12 +24,14 @@ const (
 // both axes logarithmic. Beside it stands a table with the same figures.
 type chart struct {
 	ID, Title, Unit string
-	Better          string // Direction of better figures.
-	Summary         string // Text alternative.
-	Height          float64
-	Curves          []curve
-	X, Y            []tick
-	Sizes           []int // of the table
+	// Direction of better figures.
+	Better string
+	// Text alternative.
+	Summary string
+	Height  float64
+	Curves  []curve
+	X, Y    []tick
+	Sizes   []int // of the table
 }
 
 // A curve is one stack's.

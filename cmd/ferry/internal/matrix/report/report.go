@@ -46,7 +46,8 @@ type Stack struct {
 	// "tcp;ofi_rxm", or "" for a transport without providers.
 	Provider string `json:"provider,omitempty"`
 	Device   string `json:"device,omitempty"` // "eth0"
-	Mode     string `json:"mode,omitempty"`   // Tag layout of an MTL.
+	// Tag layout of an MTL.
+	Mode string `json:"mode,omitempty"`
 	// Name and version of the transport's library.
 	Library string `json:"library,omitempty"`
 	// Set has the parameters (NAME=VALUE, as for --set) that select only this stack.
@@ -129,11 +130,12 @@ type Point struct {
 
 // Machine describes the machine of a report.
 type Machine struct {
-	Host      string    `json:"host"`
-	Kernel    string    `json:"kernel"`
-	CPU       string    `json:"cpu"`
-	Cores     int       `json:"cores"`
-	Ferry     string    `json:"ferry"` // Version of ferry.
+	Host   string `json:"host"`
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	// Version of ferry.
+	Ferry     string    `json:"ferry"`
 	Libraries []Library `json:"libraries"`
 }
 

@@ -46,7 +46,8 @@ func column(testCase string) string {
 type Table struct {
 	Columns []string
 	Lines   []Line
-	Counts  Counts // Counts of all rows.
+	// Counts of all rows.
+	Counts Counts
 }
 
 // A Line is a stack. A stack that could not be opened has no cells.

@@ -14,8 +14,9 @@ import (
 type Look struct {
 	// Size of the terminal, or 0 if it is unknown.
 	Width, Height int
-	Live          bool // Lines can be overwritten.
-	Colour        bool
+	// Lines can be overwritten.
+	Live   bool
+	Colour bool
 }
 
 // LookAt returns the look of a file. It respects NO_COLOR (https://no-color.org) and TERM=dumb.
@@ -69,9 +70,10 @@ type Terminal struct {
 	w    io.Writer
 	look Look
 
-	mu      sync.Mutex
-	begun   time.Time
-	cases   map[string]int // Cases of the available stacks.
+	mu    sync.Mutex
+	begun time.Time
+	// Cases of the available stacks.
+	cases   map[string]int
 	total   int
 	report  Report             // Rows so far.
 	running map[string]started // By stack.

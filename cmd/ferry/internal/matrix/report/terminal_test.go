@@ -17,8 +17,9 @@ var colour = regexp.MustCompile("\x1b\\[[0-9]*m")
 type screen struct {
 	t             *testing.T
 	width, height int
-	lines         []string // The cursor is in the last one, unless it moved up.
-	at            int
+	// The cursor is in the last one, unless it moved up.
+	lines []string
+	at    int
 }
 
 func (s *screen) Write(p []byte) (int, error) {

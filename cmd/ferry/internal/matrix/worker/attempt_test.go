@@ -26,8 +26,9 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 		what   string
 		Events []Event
 		end    workerExit
-		rows   string // Case and status of each.
-		left   string
+		// Case and status of each.
+		rows string
+		left string
 	}{
 		{"both are in b", both, killed(0), "a pass, b fail", "c"},
 		{"both are in b, which hangs", both, hung, "a pass, b timeout", "c"},

@@ -41,7 +41,8 @@ func (l fakePML) Requires(any) []framework.Requirement {
 // A fakeMTL is an MTL whose survey runs in a worker.
 type fakeMTL struct {
 	fakeComponent
-	err error // Result of Survey.
+	// Result of Survey.
+	err error
 }
 
 func (s fakeMTL) Params() any {

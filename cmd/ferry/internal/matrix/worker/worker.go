@@ -28,7 +28,8 @@ import (
 // A task is an argument of a worker's command line. The parameters of the stack are in its environment.
 type task struct {
 	plan.Column
-	Via string // As in report.Stack.
+	// As in report.Stack.
+	Via string
 	// Limit is the limit of a conformance case in the worker. The Pool, which does not count the time of a stopped
 	// process, has a shorter one.
 	Limit time.Duration
@@ -44,11 +45,13 @@ type Event struct {
 	Seconds float64       `json:"seconds,omitempty"`
 	// Further figures of a benchmark.
 	Points []report.Point `json:"points,omitempty"`
-	Device string         `json:"device,omitempty"` // Set by report.OpenCase.
-	Mode   string         `json:"mode,omitempty"`
+	// Set by report.OpenCase.
+	Device string `json:"device,omitempty"`
+	Mode   string `json:"mode,omitempty"`
 	// Other ranks in which the case is known to have failed.
-	Others []int              `json:"others,omitempty"`
-	Survey *plan.SurveyResult `json:"answer,omitempty"` // Result of a survey.
+	Others []int `json:"others,omitempty"`
+	// Result of a survey.
+	Survey *plan.SurveyResult `json:"answer,omitempty"`
 }
 
 // EventOf returns the event of a case that ended with err.
