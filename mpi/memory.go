@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ferrympi/ferry/coll/run"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/mem"
 	"github.com/ferrympi/ferry/pml"
@@ -154,12 +155,9 @@ func (r *transportMemory) change(f func([][]byte) [][]byte) {
 	r.list.Store(&list)
 }
 
-// minTransportMemory is the smallest size for a lookup in transportMemory. Smaller messages are copied into cells in any case.
-const minTransportMemory = 2 << 10
-
 // formOf returns the form of a send's memory. The cost for a small message is one comparison.
 func (c *Comm) formOf(buf []byte) *pml.Form {
-	if len(buf) < minTransportMemory {
+	if len(buf) < run.MinFormBytes {
 		return nil
 	}
 	return c.session.process.transportMemory.formOf(buf)

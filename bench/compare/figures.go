@@ -30,8 +30,6 @@ type figure struct {
 	job jobOf
 	// Network instead of shared memory, as in a setting's Only, or empty.
 	network string
-	// Peer whose launcher starts ferry, or empty for ferry's own.
-	under string
 	// The median of batches is the figure, because disturbances dominate the average.
 	usesMedian bool
 	// Number of processes that are added to Ranks, or removed again.
@@ -59,7 +57,7 @@ type loop struct {
 type counterpart struct {
 	// Name of the only peer with the benchmark, or empty.
 	only string
-	// Peer with the launcher of both sides, or empty for separate launchers.
+	// Peer with the launcher that starts ferry, or empty for ferry's own.
 	under string
 	// Ferry in another variant instead of the peers, or nil.
 	versus *variant

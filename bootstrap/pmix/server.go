@@ -41,7 +41,7 @@ func serverVariable(getenv func(string) string) string {
 	return ""
 }
 
-// serverNamespace returns the namespace of the launcher's servers, with which their addresses begin.
+// serverNamespace returns the namespace of the launcher's servers. Their addresses begin with it.
 func serverNamespace(getenv func(string) string) string {
 	name, _, _ := strings.Cut(serverVariable(getenv), ";")
 	if at := strings.LastIndexByte(name, '.'); at >= 0 { // A rank follows.

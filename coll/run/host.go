@@ -15,7 +15,7 @@ import (
 // block. TerminalError, FormOf and Spawn are also called with the engine's lock held, so that they
 // must not take it.
 type Host interface {
-	// CallError returns the reason if no operation is possible any more, and nil otherwise. It is
+	// CallError returns the reason if no further operation is possible, and nil otherwise. It is
 	// not nil while Env.CommState is not 0.
 	CallError() error
 	// TerminalError is CallError without the end of the communicator by its user.
@@ -118,13 +118,13 @@ func (r *Rank) PendingSteps(f func(h Host, p pml.Pending)) {
 	}
 }
 
-// minFormBytes is the smallest length of a buffer for Host.FormOf. Smaller messages are copied into
+// MinFormBytes is the smallest length of a buffer for Host.FormOf. Smaller messages are copied into
 // cells in any case.
-const minFormBytes = 2 << 10
+const MinFormBytes = 2 << 10
 
 // buffer returns the buffer of a send.
 func (e *Env) buffer(buf []byte) pml.Buffer {
-	if len(buf) < minFormBytes {
+	if len(buf) < MinFormBytes {
 		return pml.Buffer{Bytes: buf}
 	}
 	return pml.Buffer{Bytes: buf, Form: e.Host.FormOf(buf)}

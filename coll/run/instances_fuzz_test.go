@@ -2,7 +2,8 @@ package run
 
 import "testing"
 
-// FuzzRecord: the record of another rank has a card of at most its size, or is an error.
+// FuzzRecord decodes records of another rank. Each is an error or has a card of at most the size of a
+// record.
 func FuzzRecord(f *testing.F) {
 	f.Add(make([]byte, openRecord), make([]byte, termsSize))
 	f.Add(append([]byte{5}, "card"...), []byte{1})

@@ -13,7 +13,7 @@ import (
 )
 
 // An Operation is a nonblocking collective. It is reused like a PML's request. The request completes
-// when the schedule has ended, or has failed and accesses no memory of the caller any more.
+// when the schedule has ended, or has failed and no longer accesses memory of the caller.
 type Operation struct {
 	pml.Request
 	k   *State

@@ -115,7 +115,7 @@ type model struct {
 
 type modelChange struct {
 	pset string
-	// noRank: the user.
+	// noRank for a request of the user.
 	requester uint32
 	leaving   []uint32
 	joining   []uint32

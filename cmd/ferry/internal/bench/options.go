@@ -40,7 +40,7 @@ type options struct {
 
 // rankOptions are those of the ranks and their goroutines.
 type rankOptions struct {
-	// -n: ranks, or with goroutines processes that have them.
+	// Value of -n, which is the number of ranks, or of the processes of goroutine ranks.
 	processes int
 	// Blocks of processes that share no memory; 0: not given.
 	nodes int

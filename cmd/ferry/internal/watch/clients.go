@@ -26,7 +26,7 @@ type clientTable struct {
 type client struct {
 	conn     net.Conn
 	isViewer bool
-	// It is not in the table any more. Its last request may still run.
+	// It has left the table. Its last request may still run.
 	isRemoved bool
 }
 

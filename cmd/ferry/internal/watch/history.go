@@ -132,7 +132,7 @@ func printableAll(all []string) []string {
 	return out
 }
 
-// list describes names of which only the first ones are shown.
+// list describes names. shown has the first ones of all.
 func list(shown, all []string) string {
 	text := strings.Join(shown, ", ")
 	if more := len(all) - len(shown); more > 0 {
