@@ -6,7 +6,7 @@ import "fmt"
 // vocabulary. A peer changes from Alive by way of Leaving to Left, or to Unreachable or Failed. An unreachable peer may be
 // reported as failed later, or be Alive again after a reconnect. Left and Failed are final.
 //
-// The end of a path is no state of the peer, because other paths may lead to it.
+// The end of a path does not change the state, because other paths may lead to the peer.
 type PeerState uint8
 
 const (
