@@ -381,7 +381,7 @@ func TestPaperFigures_PeerWithoutSessions_HasNoRow(t *testing.T) {
 // The rows are those of the issues on speed, libfabric, UCX, launchers, TCP and collectives; each side's command line has its loops.
 func TestSeries_BothSides_RunTheSameLoops(t *testing.T) {
 	figs := figures()
-	if len(figs) != 87+len(paperFigures()) {
+	if len(figs) != 89+len(paperFigures()) {
 		t.Errorf("%d figures", len(figs))
 	}
 	peers, err := loadPeers("../peers/peers.json")

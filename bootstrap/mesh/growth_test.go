@@ -534,6 +534,17 @@ func TestPsets_SetsOfTheLauncher_PrecedeThoseOfOperations(t *testing.T) {
 	}
 }
 
+// Rank 0 may finish before the others. A job without sets then has no sets, which is no error.
+func TestPsets_Rank0HasEnded_ListIsEmpty(t *testing.T) {
+	g := newGrowTest(t, unix, 2, 20*time.Second)
+	if err := g.clients[0].Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := g.at(1).Psets(t.Context()); err != nil || len(names) > 0 {
+		t.Errorf("the sets are %q, %v", names, err)
+	}
+}
+
 func TestGrow_LauncherCannotStart_ErrorNamesIt(t *testing.T) {
 	j := newTestJob(t, unix, 1)
 	for what, l := range map[string]Launcher{

@@ -27,12 +27,15 @@ func newSetCalls(w wrapped, c *client) *setCalls {
 	return s
 }
 
-// Psets implements bootstrap.PsetSource. The sets of the launcher precede those of operations. They
-// are also known after the end of rank 0.
+// Psets implements bootstrap.PsetSource. The sets of the launcher precede those of operations. After
+// the end of rank 0, which may have finished before the others, only the sets of the launcher exist.
 func (s *setCalls) Psets(ctx context.Context) ([]string, error) {
 	b, err := changer.Request[wire.NamesBody](ctx, s.Holder, "psets", "", wire.ListSets, wire.Empty{}, false)
-	if s.launcherSets == nil || !s.c.hasLostRank0(err) {
+	switch {
+	case !s.c.hasLostRank0(err):
 		return b.Names, err
+	case s.launcherSets == nil:
+		return nil, nil
 	}
 	var names []string
 	err = s.c.within(ctx, "psets", "", nil, func(ctx context.Context) (err error) {

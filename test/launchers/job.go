@@ -97,7 +97,7 @@ func (s *Started) Begin(t testing.TB, job Job) *Running {
 		t.Fatal(err)
 	}
 	r.cmd = s.Command(job.Size, self, append([]string{job.Program}, job.Args...)...)
-	r.cmd.Env = append(r.cmd.Env, r.mark, envDir+"="+r.dir, envRank+"="+s.RankVariable, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.segmentDir)
+	r.cmd.Env = append(r.cmd.Env, r.mark, envDir+"="+r.dir, envProgram+"="+job.Program, envRank+"="+s.RankVariable, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.segmentDir)
 	r.cmd.Env = append(r.cmd.Env, job.Env...)
 	r.cmd.Stdout, r.cmd.Stderr = said, said
 	r.startedAt = time.Now()

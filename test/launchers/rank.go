@@ -27,6 +27,7 @@ type Program func(ctx context.Context) error
 const (
 	envFerry   = "LAUNCHERS_FERRY"   // Makes this process the command ferry if 1.
 	envDir     = "LAUNCHERS_DIR"     // Makes this process a rank that writes its files there.
+	envProgram = "LAUNCHERS_PROGRAM" // Program of the job.
 	envTimeout = "LAUNCHERS_TIMEOUT" // Timeout of the job.
 	envRank    = "LAUNCHERS_RANK"    // Launcher.Rank.
 	envMark    = "LAUNCHERS_MARK"
@@ -53,7 +54,11 @@ func Main(m *testing.M, all map[string]Program) {
 	}
 	programs = all
 	if dir, ok := os.LookupEnv(envDir); ok {
-		os.Exit(runRank(dir, os.Args[1], os.Args[1:]))
+		line := os.Args[1:]
+		if isAdded() && os.Getenv(envProgram) == Ferry { // The arguments are those of the command ferry.
+			line = append([]string{Ferry}, line...)
+		}
+		os.Exit(runRank(dir, line[0], line))
 	}
 	status := m.Run()
 	pmixtest.Clean()
@@ -107,10 +112,15 @@ func runRank(dir, program string, line []string) (status int) {
 // not unique.
 const addedPrefix = "added-"
 
+// isAdded reports whether the launcher has added this process to a running job.
+func isAdded() bool {
+	_, ok := os.LookupEnv("FERRY_BOOTSTRAP_PMIX_HAND_OVER")
+	return ok || os.Getenv("PMI_SPAWNED") == "1"
+}
+
 // fileName returns the name of the files of this process without their suffixes.
 func fileName() (string, error) {
-	_, isAdded := os.LookupEnv("FERRY_BOOTSTRAP_PMIX_HAND_OVER")
-	if isAdded || os.Getenv("PMI_SPAWNED") == "1" {
+	if isAdded() {
 		return fmt.Sprint(addedPrefix, os.Getpid()), nil
 	}
 	n, err := Number()
