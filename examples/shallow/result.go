@@ -28,7 +28,7 @@ type result struct {
 }
 
 func (r *result) String() string {
-	return fmt.Sprintf("ok: checksum %016x, mass drift %.1e, %d steps in %.1f s; %d changes, %d recoveries, %d ranks at the end",
+	return fmt.Sprintf("ok: checksum %016x, mass drift %.1e, %d steps for %.1f s of waves; %d changes, %d recoveries, %d ranks at the end",
 		r.checksum, r.drift, r.steps, r.time, r.changes, r.recoveries, r.ranks)
 }
 
