@@ -534,7 +534,7 @@ func TestPsets_SetsOfTheLauncher_PrecedeThoseOfOperations(t *testing.T) {
 	}
 }
 
-// Rank 0 may finish before the others. A job without sets then has no sets, which is no error.
+// Rank 0 may finish before the others. The list of sets of a job without any is then empty.
 func TestPsets_Rank0HasEnded_ListIsEmpty(t *testing.T) {
 	g := newGrowTest(t, unix, 2, 20*time.Second)
 	if err := g.clients[0].Crash(); err != nil {
