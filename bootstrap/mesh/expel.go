@@ -22,10 +22,7 @@ func (c *client) expelPeer(p *peer) {
 		l.isExpelled.Store(true)
 		l.sendLast(encodeFrame(wire.Event, 0, ev))
 		time.AfterFunc(closeGrace, l.dropWhenWritten)
-		for _, leave := range l.pendingRequests {
-			leave(false)
-		}
-		clear(l.pendingRequests)
+		l.withdrawRequests()
 	}
 }
 

@@ -262,3 +262,12 @@ const minRepeatedReply = 16
 
 // answerWith answers a request that has not waited.
 func (r request) answerWith(body any) { r.Answer(wire.Reply, wire.EncodeBody(body)) }
+
+// withdrawRequests withdraws all requests of the peer on this connection. The caller holds
+// endpoint.mu.
+func (l *link) withdrawRequests() {
+	for _, leave := range l.pendingRequests {
+		leave(false)
+	}
+	clear(l.pendingRequests)
+}

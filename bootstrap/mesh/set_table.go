@@ -238,10 +238,7 @@ func (c *client) absentRanks() []uint32 {
 // withdrawRequests withdraws all requests of a connection that ends. The sets give its process again
 // the changes that may have been lost. The caller holds endpoint.mu.
 func (c *client) withdrawRequests(l *link) {
-	for _, leave := range l.pendingRequests {
-		leave(false)
-	}
-	clear(l.pendingRequests)
+	l.withdrawRequests()
 	if c.sets == nil {
 		return
 	}
