@@ -107,3 +107,21 @@ const lowContrast = `(() => {
 	}
 	return [...out];
 })()`
+
+// BlockedDirectives tries a request, an image and a script of another source, and returns the
+// directives of the page's policy that have blocked them, sorted. A script that runs sets the title
+// to "ran". It waits until all three are blocked.
+func (b *Browser) BlockedDirectives() []string {
+	return Eval[[]string](b, `new Promise(resolve => {
+		const blocked = [];
+		addEventListener("securitypolicyviolation", e => {
+			blocked.push(e.effectiveDirective);
+			if (blocked.length === 3) resolve(blocked.sort());
+		});
+		fetch("http://127.0.0.1:9/").catch(() => {});
+		new Image().src = "http://127.0.0.1:9/x.png";
+		const s = document.createElement("script");
+		s.textContent = "document.title = 'ran'";
+		document.body.append(s);
+	})`)
+}
