@@ -457,7 +457,7 @@ func TestRank0_ClosesDuringSpawn_RequestIsRepeated(t *testing.T) {
 	}
 }
 
-// Rank 0 has the entry of a process that has connected by itself, and this process lacks it.
+// Rank 0 has the entry of a process that has connected to it, and this process lacks the entry.
 func TestDial_Rank0RefusesDuringLookup_PeerIsNotReportedFailed(t *testing.T) {
 	g := newGrowTest(t, unix, 2, time.Second)
 	c := g.clients[1]
