@@ -114,7 +114,7 @@ func (b *placementBuilder) placement() Placement {
 	if b.latest.Count > 0 {
 		b.flushRun()
 	}
-	return slices.Clone(b.runs) // Without spare capacity.
+	return append(make(Placement, 0, len(b.runs)), b.runs...) // slices.Clone may leave spare capacity.
 }
 
 // Len returns the number of ranks.

@@ -63,6 +63,13 @@ func checkPlacement(t *rapid.T, p Placement, nodes []int, ranks [][]int) {
 	}
 }
 
+// 13 runs do not fill the size class of the allocator.
+func TestPlacement_ThirteenRuns_HasNoSpareCapacity(t *testing.T) {
+	if p := PlacementOf(0, 1, 2, 0, 3, 1, 4, 2, 5, 0, 3, 1, 4, 2, 5); len(p) != 13 || cap(p) != 13 {
+		t.Errorf("%d runs with room for %d, want 13 with room for 13", len(p), cap(p))
+	}
+}
+
 // A process has one such placement for each shape of a communicator.
 func TestPlacement_LargeJobs_TakeFewRuns(t *testing.T) {
 	const nodes, perNode = 2048, 96
