@@ -113,28 +113,13 @@ func (c *comm) Close() {
 		c.barReceives(pml.Plane(plane))
 		c.queues[plane].Unexpected(func(msg *match.Message[unexpectedMessage]) {
 			c.queues[plane].RemoveUnexpected(msg)
-			m.discard(msg.Owner)
+			m.discardUnexpected(msg.Owner)
 		})
 	}
 	c.wakeProbes()
 	if c.Pending == 0 {
 		c.leave()
 	}
-}
-
-// discard drops an unexpected message, and notifies the sender of an RTS.
-func (m *Module) discard(msg *unexpectedMessage) {
-	msg.p.proc.Stats.Dropped++
-	if msg.isRTS {
-		msg.p.proc.sendControl(newDroppedCTS(msg.handle))
-	}
-	m.releaseMessage(msg)
-}
-
-// releaseMessage frees an unexpected message and returns its credit.
-func (m *Module) releaseMessage(msg *unexpectedMessage) {
-	msg.p.proc.releaseCredit(msg.isRTS, msg.data)
-	m.freeMessage(msg)
 }
 
 // Abort implements pml.Comm.

@@ -249,7 +249,7 @@ func (p *proc) handleExtended(in *parsedMessage, f []byte) error {
 			if m.comms.IsRefused(id) {
 				p.confirmClosed(id, in.from)
 			}
-			p.dropMessage(in)
+			p.refuseArrival(in)
 			return nil
 		}
 		m.keepEarly(keyOf(id), p, f)
@@ -276,13 +276,13 @@ func (p *proc) handleUnknownIndex(in *parsedMessage, f []byte) error {
 	if p.m.expectsComm(in.ctx) {
 		p.m.keepEarly(arrivalKey{local: in.ctx}, p, f)
 	} else {
-		p.dropMessage(in)
+		p.refuseArrival(in)
 	}
 	return nil
 }
 
-// dropMessage drops a message for a closed communicator, and notifies the sender of an RTS.
-func (p *proc) dropMessage(in *parsedMessage) {
+// refuseArrival drops a message for a communicator that is closed or unknown, and notifies the sender of an RTS.
+func (p *proc) refuseArrival(in *parsedMessage) {
 	p.releaseCredit(in.isRTS, in.payload)
 	if in.isWithdrawn {
 		return
@@ -290,40 +290,5 @@ func (p *proc) dropMessage(in *parsedMessage) {
 	p.Stats.Dropped++
 	if in.isRTS {
 		p.sendControl(newDroppedCTS(in.handle))
-	}
-}
-
-// withdrawRTS returns an RTS to the process, unless it has matched. Lock held.
-func (p *proc) withdrawRTS(handle uint64) {
-	m := p.m
-	if msg := p.unmatchedRTS[handle]; msg != nil {
-		if msg.unmatched == nil {
-			msg.p.c.queues[msg.plane].RemoveUnexpected(&msg.node)
-			m.releaseMessage(msg)
-		} else if !msg.p.c.withdrawFromWatcher(msg) {
-			return
-		}
-		p.sendControl(newWithdraw(frameWithdrawn, handle))
-		return
-	}
-	if m.early.withdraw(p, handle) {
-		p.sendControl(newWithdraw(frameWithdrawn, handle))
-	}
-	// Otherwise the RTS has matched, and its answer completes the send.
-}
-
-// addUnmatched records an RTS that its sender can withdraw.
-func (msg *unexpectedMessage) addUnmatched() {
-	p := msg.p.proc
-	if p.unmatchedRTS == nil {
-		p.unmatchedRTS = map[uint64]*unexpectedMessage{}
-	}
-	p.unmatchedRTS[msg.handle] = msg
-}
-
-// removeUnmatched forgets an RTS that has matched, if it was recorded.
-func (msg *unexpectedMessage) removeUnmatched() {
-	if all := msg.p.proc.unmatchedRTS; all[msg.handle] == msg {
-		delete(all, msg.handle)
 	}
 }

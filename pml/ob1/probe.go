@@ -59,7 +59,7 @@ func (c *comm) Pause(ctx context.Context, _ int) error {
 // dropped. Its sender can no longer withdraw it. Lock held.
 func (c *comm) claimMessage(msg *unexpectedMessage) base.Message {
 	c.Pending++
-	msg.removeUnmatched()
+	msg.forbidWithdrawal()
 	return msg
 }
 
@@ -70,7 +70,7 @@ func (m *unexpectedMessage) status() pml.Status {
 // Drop implements base.Message.
 func (m *unexpectedMessage) Drop() {
 	c := m.p.c
-	c.m.discard(m)
+	c.m.discardUnexpected(m)
 	if c.FinishOperation() {
 		c.leave()
 	}

@@ -24,10 +24,10 @@ type proc struct {
 	inTransport *transport
 	sendQueues
 	doubt
-	// unmatchedRTS are unexpected RTSs of the process by handle.
-	unmatchedRTS map[uint64]*unexpectedMessage
-	outgoing     largeSends
-	incoming     largeReceives
+	// withdrawableRTSs are unexpected RTSs of the process by handle.
+	withdrawableRTSs map[uint64]*unexpectedMessage
+	outgoing         largeSends
+	incoming         largeReceives
 }
 
 // learn adds the card of an incarnation, which becomes the current one of its process. The

@@ -11,29 +11,6 @@ import (
 	"github.com/ferrympi/ferry/pml/base"
 )
 
-// unexpectedMessage is an eager message or an RTS that arrived before its receive, with a copy
-// of its payload or fragment.
-type unexpectedMessage struct {
-	node  match.Message[unexpectedMessage]
-	p     *peer
-	isRTS bool
-	plane pml.Plane
-	// length is that of the whole message.
-	length int64
-	// handle, pattern, isDescribed and remote come from the RTS, as in parsedMessage.
-	handle      uint64
-	pattern     pattern
-	isDescribed bool
-	remote      btl.Remote
-	data        []byte
-	next        *unexpectedMessage
-
-	// claimed is the message for the watcher of its plane. unmatched is the watcher's entry for
-	// it, or nil if the watcher consumed it at once.
-	claimed   base.Claimed
-	unmatched pml.Unmatched
-}
-
 // matchedRTS is an RTS with its receive.
 type matchedRTS struct {
 	length int64
@@ -142,17 +119,6 @@ func (r *request) recheck() {
 	}
 }
 
-// takeMessage gives a matched message to its receive, and frees it. Lock held.
-func (r *request) takeMessage(msg *unexpectedMessage) {
-	r.p = msg.p
-	if msg.isRTS {
-		r.acceptRTS(&matchedRTS{length: msg.length, handle: msg.handle, isDescribed: msg.isDescribed, remote: msg.remote, isUnexpected: true, pattern: msg.pattern, fragment: msg.data}, msg.node.Tag)
-	} else {
-		r.deliver(msg.data, msg.node.Tag)
-	}
-	r.m.releaseMessage(msg)
-}
-
 // SourceError implements pml.Watchable. Receives and probes use it as well. It inquires
 // members that may not have created the communicator. With several ranks per process,
 // AnySource inquires none, since the number of inquiries would be quadratic in the ranks.
@@ -220,59 +186,4 @@ func (r *request) store(payload []byte, offset int64) {
 		return
 	}
 	cpu.CopyOut(r.buf.Bytes[offset:], payload)
-}
-
-// queueUnexpected stores a message without a receive, or passes it to the watcher. Lock held.
-func (c *comm) queueUnexpected(p *peer, plane pml.Plane, in *parsedMessage) {
-	m := c.m
-	w := c.watchers[plane]
-	if c.IsClosed() && w == nil {
-		p.proc.dropMessage(in)
-		return
-	}
-	if w != nil && !in.isRTS && c.passEager(p, plane, in) {
-		return
-	}
-	msg := m.newMessage(len(in.payload))
-	msg.p, msg.plane, msg.isRTS, msg.length, msg.handle, msg.remote, msg.pattern = p, plane, in.isRTS, in.length, in.handle, in.remote, in.pattern()
-	msg.isDescribed = in.flags&flagRemote != 0
-	copy(msg.data, in.payload)
-	msg.node.Source, msg.node.Tag = p.rank, int(in.tag)
-	p.proc.Stats.Unexpected++
-	if w != nil {
-		c.passToWatcher(msg)
-		return
-	}
-	c.queues[plane].AddUnexpected(&p.match[plane], &msg.node)
-	if msg.isRTS {
-		msg.addUnmatched()
-	}
-	if len(c.blockedProbes) > 0 {
-		c.wakeProbes()
-	}
-}
-
-// newMessage returns a message with n bytes for payload.
-func (m *Module) newMessage(n int) *unexpectedMessage {
-	msg := m.freeMessages
-	if msg == nil {
-		msg = new(unexpectedMessage)
-		msg.node.Owner = msg
-	} else {
-		m.freeMessages = msg.next
-		msg.next = nil
-	}
-	msg.data = m.pool.get(n)
-	return msg
-}
-
-// freeMessage returns a message to the free list. Its payload is invalid from then.
-func (m *Module) freeMessage(msg *unexpectedMessage) {
-	if msg.isRTS {
-		msg.removeUnmatched()
-	}
-	m.pool.put(msg.data)
-	msg.data, msg.p, msg.unmatched = nil, nil, nil
-	msg.next = m.freeMessages
-	m.freeMessages = msg
 }

@@ -75,10 +75,10 @@ type request struct {
 // requestPool has the memory of requests and unexpected messages.
 type requestPool struct {
 	// requests are all requests by slot, including free ones.
-	requests     []*request
-	free         *request
-	freeMessages *unexpectedMessage
-	pool         bufferPool
+	requests       []*request
+	free           *request
+	freeUnexpected *unexpectedMessage
+	pool           bufferPool
 	// pendingSends counts sends that are not complete.
 	pendingSends int
 }

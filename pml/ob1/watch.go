@@ -49,9 +49,9 @@ func (c *comm) passToWatcher(msg *unexpectedMessage) {
 	msg.claimed = base.MakeClaimed(c.m.engine, msg)
 	// If the watcher consumes the message at once, msg may already be in use again.
 	if u := c.watchers[msg.plane].Arrived(&msg.claimed, msg.status()); u != nil {
-		msg.unmatched = u
+		msg.watcherEntry = u
 		if msg.isRTS {
-			msg.addUnmatched()
+			msg.allowWithdrawal()
 		}
 	}
 }
@@ -59,10 +59,10 @@ func (c *comm) passToWatcher(msg *unexpectedMessage) {
 // withdrawFromWatcher takes a message back that its sender withdraws. It reports false if the
 // message has matched. Lock held.
 func (c *comm) withdrawFromWatcher(msg *unexpectedMessage) bool {
-	if !msg.unmatched.Return() {
+	if !msg.watcherEntry.Return() {
 		return false
 	}
-	c.m.releaseMessage(msg)
+	c.m.releaseUnexpected(msg)
 	if c.FinishOperation() {
 		c.leave()
 	}
