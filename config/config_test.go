@@ -17,7 +17,7 @@ type shm struct {
 	Eager   framework.Size `param:"eager_limit" default:"4KiB" max:"1MiB" level:"tuner" scope:"process" doc:"d"`
 	Wait    time.Duration  `param:"wait" default:"1s" level:"tuner" scope:"process" doc:"d"`
 	Rate    float64        `param:"rate" default:"1" level:"tuner" scope:"process" doc:"d"`
-	Pin     bool           `param:"pin" default:"false" level:"tuner" scope:"process" doc:"d"`
+	Pin     bool           `param:"pin" former:"fix" default:"false" level:"tuner" scope:"process" doc:"d"`
 	Devices []string       `param:"devices" default:"" level:"tuner" scope:"process" doc:"d"`
 	Name    string         `param:"name" default:"" level:"tuner" scope:"process" doc:"d"`
 }
@@ -225,8 +225,12 @@ func TestLoad_MisspeltVariable_ReturnsErrConfig(t *testing.T) {
 		_, err := Load(registry(), opt)
 		wantError(t, err, "environment variable "+variable+" ", "nearest known name is "+near)
 	}
-	opt.Environ = []string{"FERRY_BTL_SHM_PIN=perhaps"}
+	opt.Environ = []string{"FERRY_BTL_SHM_FIX=1"}
 	_, err := Load(registry(), opt)
+	wantError(t, err, "environment variable FERRY_BTL_SHM_FIX ", "it is now FERRY_BTL_SHM_PIN")
+
+	opt.Environ = []string{"FERRY_BTL_SHM_PIN=perhaps"}
+	_, err = Load(registry(), opt)
 	wantError(t, err, "environment FERRY_BTL_SHM_PIN", "btl.shm.pin", "true or false")
 
 	opt = hermetic()

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +38,9 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 				known = append(reg.EnvNames(), FileVariable, FlagsVariable)
 			}
 			switch near := framework.Nearest(variable, known); {
+			case reg.EnvParamRenamed(variable) != "":
+				misspelt = cmp.Or(misspelt, fmt.Errorf("%w: environment variable %s sets no parameter; it is now %s",
+					framework.ErrConfig, variable, reg.EnvParamRenamed(variable)))
 			case !framework.Near(strings.TrimPrefix(variable, prefix), strings.TrimPrefix(near, prefix)):
 				foreign = append(foreign, variable)
 			case misspelt == nil:

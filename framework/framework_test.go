@@ -42,7 +42,7 @@ type shmParams struct {
 	Slots   int           `param:"slots" default:"8" min:"1" level:"tuner" scope:"process" doc:"slots"`
 	Big     int64         `param:"big" default:"-5" level:"developer" scope:"process" doc:"big"`
 	Rate    float64       `param:"rate" default:"0.5" min:"0" max:"1" level:"developer" scope:"session" doc:"rate"`
-	Copy    string        `param:"copy" default:"auto" choices:"auto,cma,pipe" level:"user" scope:"process" doc:"copy"`
+	Copy    string        `param:"copy" former:"way" default:"auto" choices:"auto,cma,pipe" level:"user" scope:"process" doc:"copy"`
 	Devices []string      `param:"devices" default:"" level:"user" scope:"process" doc:"devices"`
 	Wait    time.Duration `param:"wait" default:"250ms" min:"0s" level:"user" scope:"session" doc:"wait"`
 	Pin     bool          `param:"pin" default:"true" level:"user" scope:"process" doc:"pin"`
@@ -197,6 +197,11 @@ func TestSet_InvalidValue_NamesParameterTypeAndSource(t *testing.T) {
 		_, err := v.With("file /etc/x.yaml", map[string]string{c.name: c.text})
 		wantError(t, err, ErrConfig, c.name, "file /etc/x.yaml", c.says)
 	}
+}
+
+func TestSet_FormerName_ErrorHasPresentName(t *testing.T) {
+	_, err := defaults(t, example()).With("flag --set", map[string]string{"btl.shm.way": "cma"})
+	wantError(t, err, ErrConfig, `"btl.shm.way"`, "flag --set", "it is now btl.shm.copy")
 }
 
 func TestSet_UnknownParameter_SuggestsNearest(t *testing.T) {

@@ -39,6 +39,8 @@ const (
 type ParamSpec struct {
 	// Full name, for example "btl.shm.eager_limit".
 	Name string `json:"name"`
+	// Full name in earlier versions, or "". Errors about it have the present name.
+	FormerName string `json:"-"`
 	// One of the Type constants.
 	Type    string `json:"type"`
 	Default string `json:"default"`

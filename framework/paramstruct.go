@@ -24,7 +24,7 @@ type Declared struct {
 //	Eager framework.Size `param:"eager_limit" default:"4KiB" unit:"bytes" level:"tuner" scope:"process" doc:"longest eager message"`
 //
 // The tags param, default, level, scope and doc are required. The tags unit, min, max (inclusive, for numbers, sizes and durations), choices
-// (comma separated, for strings and lists), secret:"true" and trusted:"true" are optional. A field's type is bool, int, int64, float64, string,
+// (comma separated, for strings and lists), former (the name in earlier versions), secret:"true" and trusted:"true" are optional. A field's type is bool, int, int64, float64, string,
 // []string, time.Duration or Size. Every exported field is a parameter, except with `param:"-"`.
 //
 // A field with only the tag reads declares no parameter. Decode sets it to the value of the parameter with that full name, which is declared
@@ -69,7 +69,8 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 	s := ParamSpec{
 		Name: prefix + "." + tag("param"), Type: fieldTypes[f.Type],
 		Unit: tag("unit"), Doc: tag("doc"), Level: tag("level"), Scope: tag("scope"),
-		Secret: tag("secret") == "true", Trusted: tag("trusted") == "true", Min: tag("min"), Max: tag("max"),
+		FormerName: formerName(prefix, tag("former")),
+		Secret:     tag("secret") == "true", Trusted: tag("trusted") == "true", Min: tag("min"), Max: tag("max"),
 	}
 	if s.Type == "" {
 		return s, fmt.Errorf("field %s: a parameter cannot have type %s", f.Name, f.Type)
@@ -88,6 +89,13 @@ func specOf(prefix string, f reflect.StructField) (ParamSpec, error) {
 		return s, fmt.Errorf("field %s: no default tag", f.Name)
 	}
 	return s, nil
+}
+
+func formerName(prefix, former string) string {
+	if former == "" {
+		return ""
+	}
+	return prefix + "." + former
 }
 
 // Decode sets params, as for ParamsOf, to the values of the parameters prefix.*. It returns ErrConfig if v lacks one of them, because another

@@ -158,6 +158,16 @@ func (r *Registry) EnvParam(variable string) (name string, ok bool) {
 	return name, ok
 }
 
+// EnvParamRenamed returns the present variable of a parameter whose former name has the given environment variable, or "".
+func (r *Registry) EnvParamRenamed(variable string) string {
+	for _, s := range r.specs {
+		if s.FormerName != "" && EnvName(s.FormerName) == variable {
+			return EnvName(s.Name)
+		}
+	}
+	return ""
+}
+
 // EnvNames returns the environment variables of all parameters, sorted.
 func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.env)) }
 

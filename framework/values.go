@@ -107,6 +107,11 @@ func (v *Values) Check(settings ...Setting) error {
 }
 
 func (v *Values) nearest(name string) string {
+	for _, spec := range v.specs {
+		if spec.FormerName == name {
+			return "; it is now " + spec.Name
+		}
+	}
 	if near := Nearest(name, v.Names()); near != "" {
 		return "; the nearest known name is " + near
 	}

@@ -52,7 +52,7 @@ func (component) Info() framework.Info {
 // params are the parameters pml.ob1.*.
 type params struct {
 	FragmentSize    framework.Size `param:"fragment_size" default:"64KiB" min:"1KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest payload of a pipeline fragment. The receiver copies one fragment while the sender copies the next, so two of them should fit into the cache. A fragment is a quarter of the message, but at least 16 KiB. A transport that sends directly from the user's buffer (TCP) has a limit of its own."`
-	Protocol        string         `param:"way" default:"auto" choices:"auto,pipeline,get,put,split,pipeline-full,pipeline-nt,random,frames,read,write,both,wide,streamed" level:"developer" scope:"process" doc:"Rendezvous protocol of large messages to this process where several are possible. auto selects by measured times. A name forces that protocol wherever it is possible, for measurements. random selects one for each message, for tests. frames, read, write, both, wide and streamed are former names of the six protocols."`
+	Protocol        string         `param:"protocol" former:"way" default:"auto" choices:"auto,pipeline,get,put,split,pipeline-full,pipeline-nt,random" level:"developer" scope:"process" doc:"Rendezvous protocol of large messages to this process where several are possible. auto selects by measured times. A name forces that protocol wherever it is possible, for measurements. random selects one for each message, for tests."`
 	UnexpectedLimit framework.Size `param:"unexpected_limit" default:"2MiB" min:"16KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Memory for unexpected messages of each peer. Further messages stay with their sender until receives are posted."`
 }
 

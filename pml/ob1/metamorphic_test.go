@@ -83,7 +83,7 @@ func TestMetamorphic_RandomProtocols(t *testing.T) {
 	late := btlfault.Plan{Seed: *seed, Delay: 3, MaxDelay: 50, WouldBlock: 3}
 	copied := map[string]string{"btl.shm.eager_limit": "4KiB", "btl.shm.cma_min": "0", "btl.shm.memory_min": "0"}
 	random := maps.Clone(copied)
-	random["pml.ob1.way"] = "random"
+	random["pml.ob1.protocol"] = "random"
 	all := []pmltest.Variant{{Name: "self and shm, selected protocols", Stack: pmltest.Stack{Set: copied}}, {Name: "protocols drawn for each message", Stack: pmltest.Stack{Set: random}},
 		{Name: "protocols drawn for each message, late frames", Stack: pmltest.Stack{Set: random}}}
 	for i := range all {

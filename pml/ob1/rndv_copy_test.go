@@ -27,7 +27,7 @@ type copyVM = func(pid int, b []byte, at uint64) (int, error)
 
 // copyStack returns a stack with a forced protocol, and with replaced system calls for copies.
 func copyStack(protocol string, read, write copyVM, more ...string) pmltest.Stack {
-	set := map[string]string{"pml.ob1.way": protocol}
+	set := map[string]string{"pml.ob1.protocol": protocol}
 	for i := 0; i < len(more); i += 2 {
 		set[more[i]] = more[i+1]
 	}

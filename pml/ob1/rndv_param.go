@@ -2,20 +2,11 @@ package ob1
 
 import "github.com/ferrympi/ferry/pml/ob1/selector"
 
-// randomProtocols is the value of the parameter way that selects protocols at random.
+// randomProtocols is the value of the parameter protocol that selects protocols at random.
 const randomProtocols = "random"
 
-// formerNames are values of the parameter way of earlier versions.
-var formerNames = map[string]selector.Protocol{
-	"frames": selector.Pipeline, "wide": selector.PipelineFull, "streamed": selector.PipelineNT,
-	"read": selector.Get, "write": selector.Put, "both": selector.Split,
-}
-
-// parseProtocols returns the protocols that a value of the parameter way allows.
+// parseProtocols returns the protocols that a value of the parameter protocol allows.
 func parseProtocols(value string) selector.Set {
-	if p, ok := formerNames[value]; ok {
-		return selector.Of(p)
-	}
 	for p := range selector.Protocols {
 		if value == p.String() {
 			return selector.Of(p)

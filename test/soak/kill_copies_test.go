@@ -20,12 +20,12 @@ import (
 func TestKill_DuringSplitCopy_BufferIsReleased(t *testing.T) {
 	n := size(200, 6)
 	for i := range n {
-		way := []string{"both", "write", "random"}[i%3]
+		protocol := []string{"split", "put", "random"}[i%3]
 		dir := segments(t)
 		r := localtest.RunJob(t, localtest.Job{Size: 2, Program: "kill-copies", MayFail: true, Timeout: time.Minute, Env: []string{
-			"FERRY_BTL_SHM_DIR=" + dir, "FERRY_PML_OB1_WAY=" + way, fmt.Sprint(envRounds, "=", i)}})
+			"FERRY_BTL_SHM_DIR=" + dir, "FERRY_PML_OB1_PROTOCOL=" + protocol, fmt.Sprint(envRounds, "=", i)}})
 		if r.Exit[0] != nil {
-			t.Errorf("kill %d (%s): %v\n%s", i, way, r.Exit[0], r.Output[0])
+			t.Errorf("kill %d (%s): %v\n%s", i, protocol, r.Exit[0], r.Output[0])
 		}
 	}
 }
