@@ -113,7 +113,7 @@ func (p *proc) handleFrame(f []byte) error {
 	}
 }
 
-// handleCTS checks the answer to an RTS, and passes it to the send.
+// acceptCTS checks the answer to an RTS, and passes it to the send.
 func (p *proc) handleCTS(a cts) error {
 	r := p.m.lookup(a.send)
 	if r == nil || !r.isOffered() && r.state != statePutting && r.state != statePutDone || r.p.proc != p {
@@ -126,7 +126,7 @@ func (p *proc) handleCTS(a cts) error {
 	if a.limit < 0 || a.limit > r.buf.Len() {
 		return fmt.Errorf("CTS for %d bytes of a message of %d", a.limit, r.buf.Len())
 	}
-	r.handleCTS(a.receive, a.limit)
+	r.acceptCTS(a.receive, a.limit)
 	return nil
 }
 

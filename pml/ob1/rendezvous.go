@@ -76,6 +76,22 @@ func (r *request) startTransfer(t transfer) {
 	t.start(r)
 }
 
+// acceptCTS continues a send whose receiver accepts limit bytes. peerHandle is the receiver's.
+func (r *request) acceptCTS(peerHandle uint64, limit int64) {
+	if r.p.hasRefused {
+		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
+		return
+	}
+	x := r.rndv
+	// The receiver needs no more.
+	if limit <= x.bytesMoved {
+		r.completeRendezvous()
+		return
+	}
+	x.peerHandle, x.bytesWanted = peerHandle, limit
+	r.startTransfer(&x.pipelineSend)
+}
+
 // completeRendezvous completes a send after its RTS was accepted. Lock held.
 func (r *request) completeRendezvous() {
 	p, handle := r.p.proc, r.handle()
@@ -104,7 +120,7 @@ func (r *request) sendCTS() bool {
 		r.fail(r.c.MemberError(proc.Err, r.p.rank))
 		return false
 	}
-	r.state = stateCopying
+	r.state = statePipelining
 	cts := newCTS(r.rndv.peerHandle, r.handle(), r.rndv.bytesWanted)
 	r.addAdvice(&cts)
 	proc.sendControl(cts)

@@ -22,8 +22,8 @@ const (
 	stateOffered
 	// stateWithdrawing is a canceled send that has asked the receiver to return the RTS.
 	stateWithdrawing
-	// stateCopying is a send or receive in the pipeline protocol.
-	stateCopying
+	// statePipelining is a send or receive in the pipeline protocol.
+	statePipelining
 	// stateMatched is a receive of a large message that is not started yet.
 	stateMatched
 	// stateTransferring is a receive in the get, put or split protocol.

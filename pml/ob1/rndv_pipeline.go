@@ -30,7 +30,7 @@ func (pipelineReceive) start(r *request) {
 func (pipelineReceive) abort(*request, error) (ended bool) { return true }
 
 // describe implements transfer.
-func (pipelineReceive) describe(r *request) string { return r.describeBytes(selector.Pipeline) }
+func (pipelineReceive) describe(r *request) string { return r.describeBytes(r.rndv.protocol) }
 
 // pipelineSend is the sender's side.
 type pipelineSend struct {
@@ -40,7 +40,7 @@ type pipelineSend struct {
 
 // start implements transfer. The fragments leave as far as the path has room.
 func (s *pipelineSend) start(r *request) {
-	r.state = stateCopying
+	r.state = statePipelining
 	proc := r.p.proc
 	proc.pipelineQueue.push(r)
 	proc.sendPending()
@@ -114,7 +114,7 @@ func (r *request) LocallyComplete() {
 	if s.framesLent == 0 {
 		return
 	}
-	if s.framesLent--; s.framesLent == 0 && r.state == stateCopying && x.bytesMoved == x.bytesWanted {
+	if s.framesLent--; s.framesLent == 0 && r.state == statePipelining && x.bytesMoved == x.bytesWanted {
 		r.completeRendezvous()
 	}
 }
@@ -126,7 +126,7 @@ func (p *proc) receiveOfData(header []byte, size int) (r *request, offset int64,
 		return nil, 0, shortFrameError(header)
 	}
 	handle, offset := parseData(header)
-	if r = p.m.lookup(handle); r == nil || r.isSend || r.state != stateCopying || r.p.proc != p {
+	if r = p.m.lookup(handle); r == nil || r.isSend || r.state != statePipelining || r.p.proc != p {
 		return nil, 0, fmt.Errorf("data for unknown receive %#x", handle)
 	}
 	if x := r.rndv; offset != x.bytesMoved || int64(size) > x.bytesWanted-x.bytesMoved || size == 0 {

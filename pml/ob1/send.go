@@ -214,22 +214,6 @@ func (r *request) pack(dst []byte, offset int64, mode packMode) {
 	cpu.CopyShared(dst, src)
 }
 
-// handleCTS handles an answer that accepts limit bytes. peerHandle is the receiver's.
-func (r *request) handleCTS(peerHandle uint64, limit int64) {
-	if r.p.hasRefused {
-		r.fail(r.m.procs.NotMemberError(r.p.proc.Incarnation))
-		return
-	}
-	x := r.rndv
-	// The receiver needs no more.
-	if limit <= x.bytesMoved {
-		r.completeRendezvous()
-		return
-	}
-	x.peerHandle, x.bytesWanted = peerHandle, limit
-	r.startTransfer(&x.pipelineSend)
-}
-
 // handleDropped handles a CTS that reports a dropped message. A send that is not synchronous
 // completes.
 func (r *request) handleDropped() error {
