@@ -168,6 +168,7 @@ func eagerHeader(word uint64, plane pml.Plane, tag, source int, seq uint64) (h b
 
 // parseEager splits a compact eager header into three words. The first is the eagerWord with
 // the plane in bits 8 and 9, the second has the source in its upper half and the tag in its lower.
+// Bytes 20 to 23 are not read.
 func parseEager(b *[matchSize]byte) (word, tagAndSource uint64, seq uint32) {
 	return le.Uint64(b[0:]), le.Uint64(b[8:]), le.Uint32(b[16:])
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/pml"
+	"github.com/ferrympi/ferry/pml/ob1"
 )
 
 // Limits that a world and a sparse world keep at all sizes.
@@ -50,7 +51,7 @@ type members struct {
 }
 
 func newMembers(ppn int) (*members, error) {
-	capabilities, err := wireup.EncodeCapabilities([]pml.Capabilities{{PML: "ob1", Version: 5, Priority: 20}})
+	capabilities, err := wireup.EncodeCapabilities([]pml.Capabilities{{PML: "ob1", Version: ob1.WireVersion, Priority: 20}})
 	table := cid.NewTable(cid.IndexBits)
 	one := table.WithholdCandidates(cid.PolicyAgree, 2, 8)
 	defer table.Release(one)
