@@ -2,45 +2,24 @@ package local
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/changer"
-	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
 )
 
 // An endpoint makes calls, over the connection of a client or in the memory of a singleton.
 type endpoint interface {
-	// roundTrip makes a request and waits for its answer. At the end of ctx or of timeout, if that
-	// is not 0, it withdraws the request. The answer to that still counts, because it may name the
-	// missing members or report success, and waitErr is then the reason for the end of the wait. On
-	// an error of the connection waitErr is nil.
-	roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error)
-	// failureError returns the error for a Failure of the call op with name.
-	failureError(op, name string, m wire.Message, waitErr error) error
-}
-
-// reply makes a call and returns its Reply.
-func reply(ctx context.Context, e endpoint, op, name string, k wire.Kind, body any, timeout time.Duration) (wire.Message, error) {
-	m, waitErr, err := e.roundTrip(ctx, k, body, timeout)
-	if err != nil {
-		if waitErr != nil {
-			err = fmt.Errorf("%w: %w", waitErr, err)
-		}
-		return m, join.OpError(op, name, err)
-	}
-	if m.Kind == wire.Failure {
-		return m, e.failureError(op, name, m, waitErr)
-	}
-	return m, nil
+	// call makes the request of the call op with name, and returns its Reply. At the end of ctx or
+	// of timeout, if that is not 0, it withdraws the request.
+	call(ctx context.Context, op, name string, k wire.Kind, body any, timeout time.Duration) (wire.Message, error)
 }
 
 // request makes a call and decodes its Reply.
 func request[A any](ctx context.Context, e endpoint, op, name string, k wire.Kind, body any, timeout time.Duration) (a A, err error) {
-	m, err := reply(ctx, e, op, name, k, body, timeout)
+	m, err := e.call(ctx, op, name, k, body, timeout)
 	if err != nil {
 		return a, err
 	}
@@ -70,7 +49,7 @@ func (h holder) Change(ctx context.Context, op, name string, body wire.ChangeBod
 	if hasNoDeadline {
 		timeout = 0
 	}
-	return reply(ctx, h.c.endpoint, op, name, wire.Change, body, timeout)
+	return h.c.endpoint.call(ctx, op, name, wire.Change, body, timeout)
 }
 
 func (h holder) ProtocolError(op string, err error) error { return launcherError(op, err) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -42,14 +43,10 @@ type client struct {
 	wg     sync.WaitGroup
 	writer sync.WaitGroup
 
-	lastID atomic.Uint64
-	// Closed when closeErr is set.
-	done chan struct{}
+	// Its error is the first cause of the end of the connection.
+	pendingCalls *calls.Table[*calls.Call]
 
-	mu    sync.Mutex
-	calls map[uint64]*call
-	// First cause of the end of the connection.
-	closeErr error
+	mu       sync.Mutex
 	isClosed bool
 	// Nonce of the present incarnation, 0 if there is none.
 	incarnation uint64
@@ -60,25 +57,10 @@ type client struct {
 	droppedFrames atomic.Uint64
 }
 
-// call is a request that waits for its answer.
-type call struct {
-	// Has room for the answer.
-	result chan answer
-	// Ends the connection unless the server answers in time. It is set once the caller has returned
-	// without an answer.
-	silenceTimer *time.Timer
-}
-
-// answer is a Reply or Failure, or the error that replaces them.
-type answer struct {
-	msg wire.Message
-	err error
-}
-
 func newClient(conn net.Conn, id bootstrap.Identity, env bootstrap.Env) *client {
 	c := &client{
 		id: id, conn: conn, answerGrace: defaultAnswerGrace,
-		log: env.Logger, done: make(chan struct{}), calls: map[uint64]*call{},
+		log: env.Logger, pendingCalls: calls.New[*calls.Call](),
 	}
 	c.changes.init(c, &c.id, cmp.Or(env.Timeout, bootstrap.DefaultTimeout))
 	c.events.Spawn = c.wg.Go
@@ -96,10 +78,8 @@ func (c *client) Close() error {
 		c.mu.Unlock()
 		return closedError("Close")
 	}
-	lost := c.closeErr != nil
 	c.isClosed = true
-	c.failAllLocked(closedError("Close during the call"))
-	if !lost {
+	if c.pendingCalls.Fail(closedError("Close during the call")) {
 		c.conn.SetWriteDeadline(time.Now().Add(closeGrace)) // Applies to a write in progress too.
 		if frame, err := wire.Encode(wire.Goodbye, 0, wire.Empty{}); err == nil {
 			c.queueLocked(frame)
@@ -122,26 +102,8 @@ func closedError(what string) error {
 
 // fail closes the connection with err as the cause, unless there is an earlier one.
 func (c *client) fail(err error) {
-	c.mu.Lock()
-	c.failAllLocked(err)
-	c.mu.Unlock()
+	c.pendingCalls.Fail(err)
 	c.conn.Close()
-}
-
-// failAllLocked fails all present and future calls with err. The first err stays.
-func (c *client) failAllLocked(err error) {
-	if c.closeErr != nil {
-		return
-	}
-	c.closeErr = err
-	close(c.done)
-	for id, call := range c.calls {
-		if call.silenceTimer != nil {
-			call.silenceTimer.Stop()
-		}
-		call.result <- answer{err: err}
-		delete(c.calls, id)
-	}
 }
 
 // read delivers answers and events until the connection ends.
@@ -151,10 +113,7 @@ func (c *client) read(r *wire.Reader) {
 		err = launcherError("receive", err)
 	}
 	c.fail(err)
-	c.mu.Lock()
-	closed, err := c.isClosed, c.closeErr
-	c.mu.Unlock()
-	if closed || errors.Is(err, framework.ErrProcFailed) {
+	if err = c.pendingCalls.Err(); errors.Is(err, framework.ErrClosed) || errors.Is(err, framework.ErrProcFailed) {
 		return
 	}
 	c.log.Info("bootstrap local: connection to the launcher lost", "error", err)
@@ -217,21 +176,11 @@ func (c *client) receiveEvent(ev wire.EventBody) {
 
 // receiveAnswer delivers an answer. It returns false if there is no such call.
 func (c *client) receiveAnswer(m wire.Message) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	call, ok := c.calls[m.ID]
-	if !ok {
-		return c.isClosed // Close has answered all calls.
+	one, ok := c.pendingCalls.Complete(m.ID, calls.Answer{Msg: m})
+	if ok && one.IsAbandoned() && m.Kind == wire.Reply {
+		c.log.Warn("bootstrap local: a withdrawn call has completed: other processes may rely on it", "id", m.ID)
 	}
-	delete(c.calls, m.ID)
-	if call.silenceTimer != nil {
-		call.silenceTimer.Stop()
-		if m.Kind == wire.Reply {
-			c.log.Warn("bootstrap local: a withdrawn call has completed: other processes may rely on it", "id", m.ID)
-		}
-	}
-	call.result <- answer{msg: m}
-	return true
+	return ok || c.pendingCalls.Err() != nil // Fail has answered all calls.
 }
 
 // launcherError is the error of an unusable connection.
@@ -239,72 +188,40 @@ func launcherError(op string, err error) error {
 	return &framework.TransportError{Component: "bootstrap local", Peer: "the launcher", Op: op, Err: err}
 }
 
-// roundTrip implements endpoint.
-func (c *client) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
-	if ctx.Err() != nil {
-		return m, nil, context.Cause(ctx)
+// call implements endpoint.
+func (c *client) call(ctx context.Context, op, name string, k wire.Kind, body any, timeout time.Duration) (wire.Message, error) {
+	a, waitErr := c.roundTrip(ctx, k, body, timeout)
+	return a.Reply(c.id, op, name, waitErr, launcherError)
+}
+
+// roundTrip makes a request and waits for its answer. An unsent request is withdrawn here. A launcher
+// that does not confirm a withdrawal within answerGrace may be stopped, and the call fails. Without
+// an answer for the timeout it is lost.
+func (c *client) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (a calls.Answer, waitErr error) {
+	one := new(calls.Call)
+	if err := c.pendingCalls.Begin(ctx, one); err != nil {
+		return calls.Answer{Err: err}, nil
 	}
-	mine := &call{result: make(chan answer, 1)}
-	id := c.lastID.Add(1)
-	sent, err := c.sendCall(k, id, body, mine)
+	sent, err := c.send(k, one.ID, body)
 	if err != nil {
-		return m, nil, err
+		c.pendingCalls.Complete(one.ID, calls.Answer{})
+		return calls.Answer{Err: err}, nil
 	}
-	expired := false
-	var deadline <-chan time.Time
-	if timeout > 0 {
-		deadline = time.After(timeout)
+	a, waitErr = c.pendingCalls.Wait(ctx, one, timeout, c.answerGrace, func(expired bool) {
+		if c.withdrawFrame(sent) {
+			c.pendingCalls.Complete(one.ID, calls.Answer{Err: errUnread})
+			return
+		}
+		_, _ = c.send(wire.Cancel, one.ID, wire.CancelBody{Expired: expired}) // After an error the call has been answered.
+	})
+	if one.IsAbandoned() {
+		a.Err = launcherError("wait for an answer", a.Err)
+		silence := max(c.timeout, c.answerGrace)
+		time.AfterFunc(silence-c.answerGrace, func() {
+			if _, isSilent := c.pendingCalls.Complete(one.ID, a); isSilent {
+				c.fail(launcherError("wait for an answer", calls.SilenceError(silence)))
+			}
+		})
 	}
-	select {
-	case a := <-mine.result:
-		return a.msg, nil, a.err
-	case <-ctx.Done():
-		waitErr = context.Cause(ctx)
-	case <-deadline:
-		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, timeout)
-	}
-	if c.withdrawFrame(sent, id) {
-		return m, nil, fmt.Errorf("%w: %w", waitErr, errUnread)
-	}
-	a := c.withdrawCall(id, mine, expired)
-	return a.msg, waitErr, a.err
-}
-
-// withdrawCall withdraws a call, and returns its last answer. Without one for answerGrace the
-// server may be stopped, and the call fails. Without one for the timeout the server is lost.
-func (c *client) withdrawCall(id uint64, mine *call, expired bool) answer {
-	if _, err := c.send(wire.Cancel, id, wire.CancelBody{Expired: expired}); err != nil {
-		return answer{err: err}
-	}
-	select {
-	case a := <-mine.result:
-		return a
-	case <-time.After(c.answerGrace):
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls[id] != mine {
-		return <-mine.result // It has just arrived.
-	}
-	silence := max(c.timeout, c.answerGrace)
-	mine.silenceTimer = time.AfterFunc(silence-c.answerGrace, func() { c.fail(silenceError(silence)) })
-	return answer{err: silenceError(c.answerGrace)}
-}
-
-// silenceError is the error of a call whose withdrawal the server does not confirm.
-func silenceError(silence time.Duration) error {
-	return launcherError("wait for an answer", fmt.Errorf("%w: none within %v of the end of the call", framework.ErrTimeout, silence))
-}
-
-// failureError implements endpoint.
-func (c *client) failureError(op, name string, m wire.Message, waitErr error) error {
-	f, err := wire.Decode[wire.FailureBody](m.Body)
-	if err != nil {
-		return launcherError(op, err)
-	}
-	err, ok := join.FailureError(c.id, op, name, f, waitErr)
-	if !ok {
-		return launcherError(op, err)
-	}
-	return err
+	return a, waitErr
 }

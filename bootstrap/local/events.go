@@ -57,8 +57,8 @@ func (c *client) Revoke(comm cid.Extended, members []framework.Proc) error {
 	select {
 	case <-o.written:
 		return nil
-	case <-c.done:
-		return c.connectionError()
+	case <-c.pendingCalls.Done():
+		return c.pendingCalls.Err()
 	case <-time.After(bootstrap.RevokePatience):
 		return nil
 	}

@@ -434,7 +434,7 @@ func TestNote_OfTheLauncherIsOverTheLimit_EndsTheConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-c.done
+	<-c.pendingCalls.Done()
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "malformed note: a value of 65537 bytes is over the limit of 65536") {
 		t.Errorf("put: %v, want the reason", err)
 	}

@@ -31,14 +31,14 @@ func (c *client) put(ctx context.Context, body wire.ValuedBody) error {
 	select {
 	case <-o.written:
 		return nil
-	case <-c.done:
-		return c.connectionError()
+	case <-c.pendingCalls.Done():
+		return c.pendingCalls.Err()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-time.After(c.timeout):
 		err = fmt.Errorf("%w (after %v)", framework.ErrTimeout, c.timeout)
 	}
-	c.withdrawFrame(o, 0) // If it is not being written.
+	c.withdrawFrame(o) // If it is not being written.
 	return fmt.Errorf("%w: %w", err, errUnread)
 }
 

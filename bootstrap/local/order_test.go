@@ -170,7 +170,7 @@ func TestChange_Garbage_EndsOneConnection(t *testing.T) {
 			if _, err := bad.send(wire.Change, 1, body); err != nil {
 				t.Fatal(err)
 			}
-			<-bad.done
+			<-bad.pendingCalls.Done()
 			if _, err := good.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{}); err != nil {
 				t.Error(err)
 			}

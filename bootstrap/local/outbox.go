@@ -32,24 +32,17 @@ const maxLossyBytes = 1 << 20
 // errUnread is the error of a call whose frame was not written.
 var errUnread = errors.New("the launcher does not read its connection")
 
-// send queues a frame, and returns at once. Frames keep the order of the calls.
+// send queues a frame, and returns at once. Frames keep the order of the calls. After the end of the
+// connection the error is its cause.
 func (c *client) send(k wire.Kind, id uint64, body any) (*outgoing, error) {
-	return c.sendCall(k, id, body, nil)
-}
-
-// sendCall is send for a request with the call that waits for its answer.
-func (c *client) sendCall(k wire.Kind, id uint64, body any, mine *call) (*outgoing, error) {
 	frame, err := wire.Encode(k, id, body)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closeErr != nil {
-		return nil, c.closeErr
-	}
-	if mine != nil {
-		c.calls[id] = mine
+	if err := c.pendingCalls.Err(); err != nil {
+		return nil, err
 	}
 	return c.queueLocked(frame), nil
 }
@@ -65,24 +58,16 @@ func (c *client) queueLocked(frame []byte) *outgoing {
 	return o
 }
 
-// connectionError returns the cause of the end of the connection, or nil.
-func (c *client) connectionError() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closeErr
-}
-
-// withdrawFrame removes a frame that is not being written, and its call.
-func (c *client) withdrawFrame(o *outgoing, id uint64) bool {
+// withdrawFrame removes a frame that is not being written.
+func (c *client) withdrawFrame(o *outgoing) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.Index(c.outbox.frames, o)
-	if at < 0 || c.closeErr != nil { // The error of the connection takes precedence.
+	if at < 0 {
 		return false
 	}
 	c.outbox.frames = slices.Delete(c.outbox.frames, at, at+1)
 	c.outbox.unsentBytes -= len(o.frame)
-	delete(c.calls, id)
 	return true
 }
 

@@ -150,7 +150,7 @@ func TestWrite_FailsAlthoughTheLauncherLives_EndsTheConnection(t *testing.T) {
 	defer s.Close()
 	close(conn.resume)
 	c.BeginIncarnation(7)
-	<-c.done
+	<-c.pendingCalls.Done()
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrTransport) || !errors.Is(err, syscall.ENOBUFS) {
 		t.Errorf("put: %v, want ErrTransport with the reason", err)
 	}
@@ -173,7 +173,7 @@ func TestReportedDead_ProcessWasStopped_FindsTheEventAlthoughItWritesFirst(t *te
 	if e := next(t, events); e != (bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: c.id.Proc, Nonce: 7, Reason: "test"}) {
 		t.Errorf("event %+v, want this process's own PeerFailed", e)
 	}
-	<-c.done
+	<-c.pendingCalls.Done()
 	if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrProcFailed) {
 		t.Errorf("put: %v, want ErrProcFailed", err)
 	}

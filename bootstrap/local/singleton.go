@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -22,10 +23,10 @@ type singleton struct {
 	changes
 	id bootstrap.Identity
 
-	mu       sync.Mutex
-	isClosed bool
-	// Closed by Close.
-	done  chan struct{}
+	// Its error is set by Close.
+	pendingCalls *calls.Table[*localCall]
+
+	mu    sync.Mutex
 	table *sets.Table[*localCall]
 	// Closed by each Put and replaced, and closed by Close.
 	putDone       chan struct{}
@@ -44,10 +45,10 @@ func newSingleton(env bootstrap.Env) *singleton {
 			Nodes:       bootstrap.NodeMap{{Count: 1}},
 			IsSingleton: true,
 		},
-		done:    make(chan struct{}),
-		table:   sets.New[*localCall](sets.Options{Size: 1, Launcher: "a process without a launcher"}),
-		putDone: make(chan struct{}),
-		values:  map[string][]byte{},
+		pendingCalls: calls.New[*localCall](),
+		table:        sets.New[*localCall](sets.Options{Size: 1, Launcher: "a process without a launcher"}),
+		putDone:      make(chan struct{}),
+		values:       map[string][]byte{},
 	}
 	s.changes.init(s, &s.id, cmp.Or(env.Timeout, bootstrap.DefaultTimeout))
 	return s
@@ -58,11 +59,9 @@ func (s *singleton) Identity() bootstrap.Identity { return s.id }
 func (s *singleton) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isClosed {
+	if !s.pendingCalls.Fail(closedError("Close during the call")) {
 		return closedError("Close")
 	}
-	s.isClosed = true
-	close(s.done)
 	close(s.putDone)
 	return nil
 }
@@ -74,7 +73,7 @@ func (s *singleton) beginCall(ctx context.Context, op, name string, value []byte
 		return join.OpError(op, name, err)
 	}
 	s.mu.Lock()
-	if s.isClosed {
+	if s.pendingCalls.Err() != nil {
 		s.mu.Unlock()
 		return closedError(op)
 	}

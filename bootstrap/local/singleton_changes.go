@@ -5,71 +5,54 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/sets"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
-	"github.com/ferrympi/ferry/framework"
 )
 
 // localCall is a call of the singleton that implements join.Waiter. withdraw is guarded by
 // singleton.mu.
 type localCall struct {
-	withdraw join.Withdraw
-	// Has room for the answer.
-	answer chan wire.Message
+	calls.Call
+	singleton *singleton
+	withdraw  join.Withdraw
 }
 
 func (l *localCall) SetWithdraw(w join.Withdraw) { l.withdraw = w }
 func (l *localCall) ClearWithdraw()              { l.withdraw = nil }
 func (l *localCall) Answer(k wire.Kind, body []byte) {
-	l.answer <- wire.Message{Kind: k, Body: body}
+	l.singleton.pendingCalls.Complete(l.ID, calls.Answer{Msg: wire.Message{Kind: k, Body: body}})
 }
 
-// roundTrip implements endpoint.
-func (s *singleton) roundTrip(ctx context.Context, k wire.Kind, body any, timeout time.Duration) (m wire.Message, waitErr, err error) {
-	l := &localCall{answer: make(chan wire.Message, 1)}
+// call implements endpoint.
+func (s *singleton) call(ctx context.Context, op, name string, k wire.Kind, body any, timeout time.Duration) (wire.Message, error) {
+	l := &localCall{singleton: s}
 	if err := s.startCall(ctx, l, k, body); err != nil {
-		return m, nil, err
+		return wire.Message{}, join.OpError(op, name, err)
 	}
-	var deadline <-chan time.Time
-	if timeout > 0 {
-		deadline = time.After(timeout)
-	}
-	expired := false
-	select {
-	case m = <-l.answer:
-		return m, nil, nil
-	case <-s.done:
-		return m, nil, closedError("Close during the call")
-	case <-ctx.Done():
-		waitErr = context.Cause(ctx)
-	case <-deadline:
-		expired, waitErr = true, fmt.Errorf("%w (after %v)", framework.ErrTimeout, timeout)
-	}
-	s.mu.Lock()
-	if leave := l.withdraw; leave != nil {
-		l.withdraw = nil
-		join.Fail(l, leave(expired))
-	}
-	s.mu.Unlock()
-	return <-l.answer, waitErr, nil
+	a, waitErr := s.pendingCalls.Wait(ctx, l, timeout, 0, func(expired bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if leave := l.withdraw; leave != nil {
+			join.Fail(l, leave(expired))
+		}
+	})
+	return a.Reply(s.id, op, name, waitErr, launcherError)
 }
 
-// startCall makes a call of the table.
+// startCall makes a call of the table of sets.
 func (s *singleton) startCall(ctx context.Context, l *localCall, k wire.Kind, body any) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	call, err := localRequest(k, body)
+	request, err := localRequest(k, body)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isClosed {
-		return closedError("call")
+	if err := s.pendingCalls.Begin(ctx, l); err != nil {
+		return err
 	}
-	call(s.table, l, s.id.Proc.Rank)
+	request(s.table, l, s.id.Proc.Rank)
 	return nil
 }
 
@@ -87,14 +70,4 @@ func localRequest(k wire.Kind, body any) (sets.Request[*localCall], error) {
 		return (*sets.Table[*localCall]).Psets, nil
 	}
 	return nil, fmt.Errorf("message kind %d is not for a singleton", k)
-}
-
-// failureError implements endpoint.
-func (s *singleton) failureError(op, name string, m wire.Message, waitErr error) error {
-	f, err := wire.Decode[wire.FailureBody](m.Body)
-	if err != nil {
-		return join.OpError(op, name, err)
-	}
-	err, _ = join.FailureError(s.id, op, name, f, waitErr)
-	return err
 }
