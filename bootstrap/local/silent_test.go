@@ -131,6 +131,9 @@ func TestServerLost_SeveralCauses_FirstIsReported(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
+		if err := c.Put(t.Context(), "k", nil); !errors.Is(err, framework.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
 		if line := p.log.String(); !strings.Contains(line, want) || strings.Contains(line, "closed") {
 			t.Errorf("log %q, want %q", line, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/queries"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -37,8 +38,9 @@ type client struct {
 	upkeep    coordinatorUpkeep
 	hostWatch hostWatch
 
-	pendingCalls callTable
-	relays       relayTable
+	pendingCalls *calls.Table[*call]
+	// Calls for the requests that this process relays. Guarded by endpoint.mu.
+	relays map[request]*call
 	// Guarded by endpoint.mu.
 	joins joinTable
 	// Guarded by endpoint.mu.
@@ -145,7 +147,8 @@ func newClient(env bootstrap.Env, l Launcher, p *endpoint) *client {
 			call: cmp.Or(env.Timeout, bootstrap.DefaultTimeout), host: cmp.Or(env.HostTimeout, bootstrap.DefaultHostTimeout), process: env.ProcessTimeout,
 			answerGrace: defaultAnswerGrace, lookup: defaultLookupTimeout, exitGrace: defaultExitGrace,
 		},
-		connectionTable: connectionTable{peers: map[uint32]*peer{}, links: map[*link]struct{}{}}, exchangeRounds: map[*exchangeRound]struct{}{},
+		connectionTable: connectionTable{peers: map[uint32]*peer{}, links: map[*link]struct{}{}},
+		pendingCalls:    calls.New[*call](), relays: map[request]*call{}, exchangeRounds: map[*exchangeRound]struct{}{},
 		hostWatch: hostWatch{wake: make(chan struct{}, 1)}, eventLog: eventLog{leftNonces: map[uint32]uint64{}},
 	}
 	c.exchange, _ = framework.As[Exchange](l)
@@ -255,7 +258,7 @@ func (c *client) shutdown(f func(*link)) (links []*link, ok bool) {
 		return nil, false
 	}
 	c.isClosed = true
-	c.pendingCalls.failAll(closedError("Close during the call"))
+	c.pendingCalls.Fail(closedError("Close during the call"))
 	c.withdrawRequests(c.selfLink)
 	c.ownValues.store.DropWaiters()
 	for l := range c.links {

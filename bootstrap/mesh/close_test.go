@@ -132,9 +132,8 @@ func TestGet_OwnerConnects_DoesNotWaitForReplica(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "who keeps it is asked", func() (asked bool) {
-		asker.pendingCalls.forEach(func(one *call) { asked = asked || one.kind == wire.GetReplica })
-		return asked
+	eventually(t, "who keeps it is asked", func() bool {
+		return len(asker.pendingCalls.Select(func(one *call) bool { return one.kind == wire.GetReplica })) > 0
 	})
 	if err := j.open(1).Put(t.Context(), "k", []byte("v")); err != nil {
 		t.Fatal(err)

@@ -223,14 +223,8 @@ func (c *client) reportFailed(ev wire.EventBody, from *link) {
 func (c *client) endPeer(p *peer) {
 	p.state, p.uncertainCalls, p.waitingCalls, p.lossyFrames = peerEnded, nil, nil, nil
 	c.expelPeer(p)
-	var calls []*call
-	c.pendingCalls.forEach(func(call *call) {
-		if call.target == p.rank {
-			calls = append(calls, call)
-		}
-	})
-	for _, call := range calls {
-		c.failCall(call, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
+	for _, one := range c.pendingCalls.Select(func(one *call) bool { return one.target == p.rank }) {
+		c.failCall(one, wire.FailureBody{Code: wire.CodeMissing, Failed: []uint32{p.rank}})
 	}
 	c.joins.ProcEnded(p.rank)
 	c.failRounds(p.rank)

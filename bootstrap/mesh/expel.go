@@ -36,7 +36,7 @@ func (c *client) isolate(ev wire.EventBody) {
 	c.failures[ev.Rank] = ev
 	c.log.Warn("bootstrap mesh: this process was reported dead", "reason", ev.Reason)
 	c.events.Add(c.publicEvent(ev))
-	c.pendingCalls.failAll(c.reportedDeadError(ev))
+	c.pendingCalls.Fail(c.reportedDeadError(ev))
 	c.joins.ProcEnded(ev.Rank)
 	c.failRounds(ev.Rank)
 	for _, p := range c.peers {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ferrympi/ferry/bootstrap"
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/events"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
 	"github.com/ferrympi/ferry/framework"
@@ -113,9 +114,7 @@ func FuzzPeer(f *testing.F) {
 		clear(good.seenEvents.older)
 		clear(good.replicas)
 		good.sets = nil
-		good.pendingCalls.mu.Lock()
-		good.pendingCalls.closeErr = nil // Rank 0 may have been reported dead.
-		good.pendingCalls.mu.Unlock()
+		good.pendingCalls = calls.New[*call]() // Rank 0 may have been reported dead.
 		for _, p := range good.peers {
 			switch {
 			case len(p.links) > 0:

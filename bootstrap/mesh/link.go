@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/queries"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -230,7 +231,7 @@ func (r request) ClearWithdraw() { delete(r.link.pendingRequests, r.id) }
 // Answer implements join.Waiter.
 func (r request) Answer(k wire.Kind, body []byte) {
 	if r.link.conn == nil {
-		r.link.client.pendingCalls.complete(r.id, answer{msg: wire.Message{Kind: k, ID: r.id, Body: body}})
+		r.link.client.pendingCalls.Complete(r.id, calls.Answer{Msg: wire.Message{Kind: k, ID: r.id, Body: body}})
 		return
 	}
 	h, err := wire.Header(k, r.id, len(body))

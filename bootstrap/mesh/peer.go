@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -127,17 +126,15 @@ func (c *client) removeLink(l *link) {
 	if c.isClosed {
 		return
 	}
-	for _, one := range c.relays.callsOf(l) {
-		c.cancelCall(one, false)
-	}
-	var unanswered []*call
-	c.pendingCalls.forEach(func(call *call) {
-		if call.link == l {
-			call.link = nil
-			unanswered = append(unanswered, call)
+	for r, one := range c.relays {
+		if r.link == l {
+			c.cancelCall(one, false)
 		}
-	})
-	slices.SortFunc(unanswered, func(a, b *call) int { return cmp.Compare(a.id, b.id) })
+	}
+	unanswered := c.pendingCalls.Select(func(one *call) bool { return one.link == l })
+	for _, one := range unanswered {
+		one.link = nil
+	}
 	switch {
 	case p.state == peerEnded:
 	case l.receivedGoodbye: // Unanswered calls can be repeated, because the peer has not completed them.

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/ferrympi/ferry/bootstrap/internal/calls"
 	"github.com/ferrympi/ferry/bootstrap/internal/join"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
+	"github.com/ferrympi/ferry/framework"
 )
 
 // Members of a group on another node than the coordinator's send their joins to their node leader,
@@ -69,7 +70,7 @@ func (c *client) bypassRelay(one *call) {
 	}
 	p.waitingCalls = slices.Delete(p.waitingCalls, at, at+1)
 	c.updateDialing(p)
-	c.pendingCalls.redirect(one, one.coordinator)
+	one.target = one.coordinator
 	c.sendCall(c.peerOf(one.coordinator), one)
 }
 
@@ -84,63 +85,29 @@ func (c *client) relayJoin(r request, rank uint32, kind wire.Kind, b wire.JoinBo
 		join.Fail(r, wire.FailureBody{Code: wire.CodeGroup, Text: "a join is sent to its coordinator, or through a member"})
 		return nil
 	}
-	frame, err := wire.Encode(wire.Relay, 0, wire.RelayBody{Rank: rank, Kind: kind, Tag: b.Tag, Group: b.Group, Payload: b.Payload})
-	if err != nil {
-		return fmt.Errorf("forward: %w", err)
+	one := &call{target: group[0].First, coordinator: group[0].First, kind: wire.Relay}
+	one.OnAnswer = func(a calls.Answer) { c.answerRelayed(r, a) }
+	if c.pendingCalls.Begin(c.ctx, one) != nil {
+		return nil
 	}
-	c.pendingCalls.lastID++
-	leader := group[0].First
-	one := &call{id: c.pendingCalls.lastID, target: leader, coordinator: leader, kind: wire.Relay, frame: setFrameID(frame, c.pendingCalls.lastID), origin: r}
-	if c.pendingCalls.insert(one) == nil {
-		c.relays.insert(r, one)
-		c.sendCall(c.peerOf(one.target), one)
+	c.relays[r] = one
+	var err error
+	if one.frame, err = wire.Encode(wire.Relay, one.ID, wire.RelayBody{Rank: rank, Kind: kind, Tag: b.Tag, Group: b.Group, Payload: b.Payload}); err != nil {
+		err = fmt.Errorf("forward: %w", err)
+		c.pendingCalls.Complete(one.ID, calls.Answer{Err: err})
+		return err
 	}
+	c.sendCall(c.peerOf(one.target), one)
 	return nil
 }
 
-// relayTable has the requests that this process has relayed, with their calls. Its lock is below
-// that of callTable.
-type relayTable struct {
-	mu    sync.Mutex
-	calls map[request]*call
-}
-
-func (s *relayTable) insert(r request, one *call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls == nil {
-		s.calls = map[request]*call{}
+// answerRelayed answers a relayed request with the answer of its call. The caller holds endpoint.mu.
+func (c *client) answerRelayed(r request, a calls.Answer) {
+	delete(c.relays, r)
+	switch {
+	case a.Err == nil:
+		r.Answer(a.Msg.Kind, a.Msg.Body)
+	case !errors.Is(a.Err, framework.ErrClosed): // A closed client sends a goodbye instead.
+		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeNotRelayed}))
 	}
-	s.calls[r] = one
-}
-
-// isFull reports whether r cannot be relayed, because its id is in use or there are too many.
-func (s *relayTable) isFull(r request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[r] != nil || len(s.calls) >= maxPendingRequests
-}
-
-func (s *relayTable) remove(r request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.calls, r)
-}
-
-func (s *relayTable) callFor(r request) *call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[r]
-}
-
-// callsOf returns the calls for the requests of l.
-func (s *relayTable) callsOf(l *link) (calls []*call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for r, one := range s.calls {
-		if r.link == l {
-			calls = append(calls, one)
-		}
-	}
-	return calls
 }

@@ -119,7 +119,7 @@ func (c *client) checkRequest(l *link, id uint64) error {
 	if _, used := l.pendingRequests[id]; used || id == 0 {
 		return fmt.Errorf("request id %d is in use, or 0", id)
 	}
-	if l != c.selfLink && (len(l.pendingRequests) >= maxPendingRequests || c.relays.isFull(request{link: l, id: id})) {
+	if l != c.selfLink && (len(l.pendingRequests) >= maxPendingRequests || len(c.relays) >= maxPendingRequests || c.relays[request{link: l, id: id}] != nil) {
 		return fmt.Errorf("over %d calls at once, or id %d is in use", maxPendingRequests, id)
 	}
 	return nil
@@ -128,7 +128,7 @@ func (c *client) checkRequest(l *link, id uint64) error {
 // cancelRequest withdraws r if it still waits. Otherwise its answer is already queued. The caller
 // holds endpoint.mu.
 func (c *client) cancelRequest(r request, expired bool) {
-	if relayed := c.relays.callFor(r); relayed != nil {
+	if relayed := c.relays[r]; relayed != nil {
 		c.cancelCall(relayed, expired)
 		return
 	}

@@ -13,8 +13,8 @@ package calls
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -88,13 +88,13 @@ type Member interface {
 
 // A Table holds the unanswered calls of a client.
 type Table[C Member] struct {
-	// Closed when failure is set.
+	// Closed by Fail.
 	done chan struct{}
 
 	mu      sync.Mutex
 	pending map[uint64]C
 	lastID  uint64
-	// Error of the first Fail.
+	// Error of Fail.
 	failure error
 }
 
@@ -154,23 +154,23 @@ func (t *Table[C]) Select(f func(C) bool) (selected []C) {
 	return selected
 }
 
-// Fail answers all calls with err, and Begin returns it from then on. Only the first Fail has an
-// effect, and returns true.
-func (t *Table[C]) Fail(err error) bool {
+// Fail answers all calls with err, and Begin returns it from then on. Later errors have no effect,
+// except that ErrClosed replaces another one.
+func (t *Table[C]) Fail(err error) (isFirst bool) {
 	t.mu.Lock()
-	if t.failure != nil {
-		t.mu.Unlock()
-		return false
+	if isFirst = t.failure == nil; isFirst {
+		close(t.done)
 	}
-	t.failure = err
-	close(t.done)
-	pending := slices.Collect(maps.Values(t.pending))
-	clear(t.pending)
+	if isFirst || errors.Is(err, framework.ErrClosed) {
+		t.failure = err
+	}
+	pending := t.pending
+	t.pending = map[uint64]C{}
 	t.mu.Unlock()
 	for _, one := range pending {
 		one.base().deliver(Answer{Err: err})
 	}
-	return true
+	return isFirst
 }
 
 // Done returns a channel that is closed by Fail.

@@ -125,7 +125,7 @@ func TestWait_NoAnswerToWithdrawal_CallIsAbandoned(t *testing.T) {
 	}
 }
 
-func TestFail_CallsWait_AllGetTheFirstError(t *testing.T) {
+func TestFail_SeveralErrors_FirstCountsUntilClosed(t *testing.T) {
 	tab, first := New[*Call](), errors.New("first")
 	var observed Answer
 	callback := &Call{OnAnswer: func(a Answer) { observed = a }}
@@ -148,9 +148,12 @@ func TestFail_CallsWait_AllGetTheFirstError(t *testing.T) {
 		t.Error("another error than the first one counts")
 	}
 	wg.Wait()
-	<-tab.Done()
 	if err := tab.Begin(t.Context(), new(Call)); !errors.Is(err, first) || !errors.Is(tab.Err(), first) || !errors.Is(observed.Err, first) || pending(tab) > 0 {
 		t.Errorf("afterwards: %v; a callback: %v", err, observed.Err)
+	}
+	<-tab.Done()
+	if closed := fmt.Errorf("client: %w", framework.ErrClosed); tab.Fail(closed) || tab.Err() != closed || tab.Fail(first) || tab.Err() != closed {
+		t.Errorf("after Close: %v", tab.Err())
 	}
 }
 
