@@ -40,26 +40,6 @@ func TestEntry_IsInvalid_ErrorNamesProcess(t *testing.T) {
 	}
 }
 
-// With more processes, two coordinators would draw the same context ids.
-func TestOpen_JobTooLarge_IsErrConfig(t *testing.T) {
-	for rank, size := range map[int]int{0: 0, 3: 3, 1 << 20: 1<<20 + 1} {
-		c, err := openOn(t.Context(), unix, nodelessLauncher{launcher{newAddressBook(size), rank}}, bootstrap.Env{})
-		if err == nil {
-			c.Crash()
-		}
-		if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d of a job of %d", rank, size)) {
-			t.Errorf("rank %d of %d: %v", rank, size, err)
-		}
-	}
-}
-
-// nodelessLauncher does not know the processes of its node.
-type nodelessLauncher struct{ launcher }
-
-func (u nodelessLauncher) Identity() bootstrap.Identity {
-	return bootstrap.Identity{Proc: u.proc(u.rank), Size: u.size}
-}
-
 // closedPort returns a port of this host without a listener.
 func closedPort(t *testing.T) (net.Addr, uint16) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
