@@ -49,7 +49,7 @@ func growthOf(l Launcher, env bootstrap.Env) (id bootstrap.Identity, g growth, e
 	if a, ok := framework.As[Added](l); ok {
 		if h, isAdded := a.HandOver(); isAdded {
 			if hasExchange {
-				return id, g, fmt.Errorf("%w: %s: an added process has no barriers with the first processes of its job: use the exchange meet", framework.ErrUnsupported, component)
+				return id, g, fmt.Errorf("%w: %s: an added process has no barriers with the first processes of its job; set the exchange to meet", framework.ErrUnsupported, component)
 			}
 			g.handOver, g.isPossible, id.MaxSize = &h, true, max(h.MaxSize, id.Size)
 			if id.Proc.Namespace != h.Namespace || id.FirstRank != h.FirstRank || id.Size != h.Size {

@@ -142,7 +142,7 @@ func TestOpen_AddedProcessHasExchange_IsErrUnsupported(t *testing.T) {
 		addedLauncher
 		Exchange
 	}{addedLauncher{newGrowingJob(b, unix, bootstrap.Env{}).launcher(3), h}, exchangeLauncher{launcher{b, 3}, &memoryExchange{}}}
-	if _, err := Open(t.Context(), bootstrap.Env{}, l); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "use the exchange meet") {
+	if _, err := Open(t.Context(), bootstrap.Env{}, l); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "set the exchange to meet") {
 		t.Errorf("got %v", err)
 	}
 }

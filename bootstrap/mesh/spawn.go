@@ -3,6 +3,10 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+
+	sys "golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/wire"
@@ -33,6 +37,21 @@ type SpawnRequest struct {
 	Env []string
 	// Encoding of the HandOver of the spawned processes. It has a key, so only they may read it.
 	HandOver []byte
+}
+
+// CheckProgram returns an error for a request without processes, or with a program or a directory
+// that is not an absolute path of this node. Launchers end the job for some of these.
+func (s SpawnRequest) CheckProgram() error {
+	if s.N < 1 {
+		return fmt.Errorf("%d processes, and at least 1 is needed", s.N)
+	}
+	if info, err := os.Stat(s.Program); !filepath.IsAbs(s.Program) || err != nil || !info.Mode().IsRegular() || sys.Access(s.Program, sys.X_OK) != nil {
+		return fmt.Errorf("the program %q is not an executable file with an absolute path", s.Program)
+	}
+	if info, err := os.Stat(s.Dir); !filepath.IsAbs(s.Dir) || err != nil || !info.IsDir() {
+		return fmt.Errorf("the directory %q is not a directory with an absolute path", s.Dir)
+	}
+	return nil
 }
 
 // An Added is the Launcher of a process that a Spawner may have started (framework.As). Its Identity

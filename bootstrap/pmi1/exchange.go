@@ -16,10 +16,6 @@ import (
 
 // openClient returns the mesh client over l, with constructs according to the parameter exchange.
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
-	if _, isAdded := l.HandOver(); isAdded && (how == "groups" || how == "all") {
-		return nil, fmt.Errorf("%w: bootstrap pmi1: bootstrap.pmi1.exchange=%s: this process was added to a job, and has no barriers with its other processes; use meet",
-			framework.ErrUnsupported, how)
-	}
 	switch how {
 	case "", "auto", "meet": // docs/launchers.md compares their speed.
 		return mesh.Open(ctx, env, l)

@@ -5,10 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/mesh"
@@ -32,7 +29,7 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	if err := l.checkUsable(op, "the launcher"); err != nil {
 		return err
 	}
-	err := checkProgram(s)
+	err := s.CheckProgram()
 	if err == nil && l.proc.isSlurm() {
 		err = checkSlurm(s.N, os.LookupEnv)
 	}
@@ -58,22 +55,6 @@ func (l *launcher) LauncherName() string {
 		return "srun --mpi=pmi2"
 	}
 	return "mpiexec.hydra"
-}
-
-func checkProgram(s mesh.SpawnRequest) error {
-	if s.N < 1 {
-		return fmt.Errorf("%d processes, and at least 1 is needed", s.N)
-	}
-	if !filepath.IsAbs(s.Program) || !filepath.IsAbs(s.Dir) {
-		return fmt.Errorf("the program %q and the directory %q must be absolute paths", s.Program, s.Dir)
-	}
-	if info, err := os.Stat(s.Program); err != nil || !info.Mode().IsRegular() || unix.Access(s.Program, unix.X_OK) != nil {
-		return fmt.Errorf("the program %q does not exist any more, or cannot be executed", s.Program)
-	}
-	if info, err := os.Stat(s.Dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("the directory %q does not exist any more", s.Dir)
-	}
-	return nil
 }
 
 // HandOver implements mesh.Added.

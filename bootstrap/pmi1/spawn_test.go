@@ -215,13 +215,13 @@ func TestSpawn_ImpossibleRequest_IsNotSent(t *testing.T) {
 	l := rank(t, s, 1)
 	before := len(s.Requests())
 	for want, change := range map[string]func(r *mesh.SpawnRequest){
-		"at least 1":      func(r *mesh.SpawnRequest) { r.N = 0 },
-		"absolute paths":  func(r *mesh.SpawnRequest) { r.Program = "a.out" },
-		"be executed":     func(r *mesh.SpawnRequest) { r.Program = "/nonexistent" },
-		"\"/etc\" does ":  func(r *mesh.SpawnRequest) { r.Program = "/etc" },
-		"exist any more":  func(r *mesh.SpawnRequest) { r.Dir = "/nonexistent" },
-		"is empty":        func(r *mesh.SpawnRequest) { r.Args = []string{""} },
-		"hand-over takes": func(r *mesh.SpawnRequest) { r.HandOver = make([]byte, 40<<10) },
+		"at least 1":       func(r *mesh.SpawnRequest) { r.N = 0 },
+		"\"a.out\" is not": func(r *mesh.SpawnRequest) { r.Program = "a.out" },
+		"an executable":    func(r *mesh.SpawnRequest) { r.Program = "/nonexistent" },
+		"\"/etc\" is not":  func(r *mesh.SpawnRequest) { r.Program = "/etc" },
+		"not a directory":  func(r *mesh.SpawnRequest) { r.Dir = "/nonexistent" },
+		"is empty":         func(r *mesh.SpawnRequest) { r.Args = []string{""} },
+		"hand-over takes":  func(r *mesh.SpawnRequest) { r.HandOver = make([]byte, 40<<10) },
 	} {
 		r := valid
 		change(&r)
@@ -351,7 +351,7 @@ func TestOpenAdded_ExchangeByBarriers_IsUnsupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, how := range []string{"groups", "all"} {
-		if _, err := openClient(t.Context(), bootstrap.Env{}, l, how); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "exchange="+how) {
+		if _, err := openClient(t.Context(), bootstrap.Env{}, l, how); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "set the exchange to meet") {
 			t.Errorf("%s: %v", how, err)
 		}
 	}

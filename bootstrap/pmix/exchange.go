@@ -13,10 +13,6 @@ import (
 
 // openClient returns the mesh client over l, with constructs according to the parameter exchange.
 func openClient(ctx context.Context, env bootstrap.Env, l *launcher, how string) (bootstrap.Client, error) {
-	if l.isAdded && (how == "groups" || how == "all") {
-		return nil, fmt.Errorf("%w: %s: bootstrap.pmix.exchange=%s: this process was added to a job, and has no fences with its other processes; use meet",
-			framework.ErrUnsupported, componentName, how)
-	}
 	switch how {
 	case "", "auto", "meet": // docs/launchers.md compares their speed.
 		return mesh.Open(ctx, env, l)

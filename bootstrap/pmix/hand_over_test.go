@@ -98,9 +98,10 @@ func TestEvent_LostConnection_IsThatOfThisProcessOrOfServer(t *testing.T) {
 }
 
 func TestOpenAdded_ExchangeByFences_IsUnsupported(t *testing.T) {
-	l := &launcher{process: &process{isAdded: true}}
+	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 1}, FirstRank: 1, Size: 1}
+	l := &launcher{process: &process{isAdded: true, id: id}}
 	for _, how := range []string{"groups", "all"} {
-		if _, err := openClient(t.Context(), bootstrap.Env{}, l, how); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "exchange="+how) {
+		if _, err := openClient(t.Context(), bootstrap.Env{}, l, how); !errors.Is(err, framework.ErrUnsupported) || !strings.Contains(err.Error(), "set the exchange to meet") {
 			t.Errorf("%s: %v", how, err)
 		}
 	}

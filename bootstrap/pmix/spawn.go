@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -77,7 +75,7 @@ func (p *process) spawnApp(s mesh.SpawnRequest) (pmixc.App, spawnedJob, error) {
 	env := slices.DeleteFunc(slices.Clone(s.Env), func(v string) bool { return strings.HasPrefix(v, name) })
 	env = append(env, storeVariables(os.LookupEnv)...)
 	app := pmixc.App{Program: s.Program, Args: s.Args, Dir: s.Dir, N: s.N, Env: append(env, name+handOver.String()), IsIndependent: true}
-	err := checkPaths(s.Program, s.Dir)
+	err := s.CheckProgram()
 	if err == nil {
 		err = app.Check()
 	}
@@ -102,22 +100,4 @@ func storeVariables(lookup launched.Lookup) []string {
 		return []string{selection + "=hash"}
 	}
 	return nil
-}
-
-// checkPaths returns an error if this node has no such program or directory.
-func checkPaths(program, dir string) error {
-	if !filepath.IsAbs(program) {
-		return fmt.Errorf("program %q is not an absolute path", program)
-	}
-	if _, err := exec.LookPath(program); err != nil {
-		return err
-	}
-	if dir == "" {
-		return nil
-	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", dir)
-	}
-	return err
 }

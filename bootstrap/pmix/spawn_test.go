@@ -1,6 +1,7 @@
 package pmix
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,14 +296,13 @@ func TestSpawn_NoFreeSlots_ErrorHasRemedy(t *testing.T) {
 
 func TestSpawn_LauncherCannotCarryRequest_IsErrUnsupported(t *testing.T) {
 	for want, s := range map[string]mesh.SpawnRequest{
-		"hand-over":               {N: 2, Program: "/bin/true"},
-		"is not an absolute path": {N: 2, Program: "true"},
-		"no such file":            {N: 2, Program: "/nonexistent/program"},
-		"permission denied":       {N: 2, Program: "/etc/passwd"},
-		"/etc/passwd is not a d":  {N: 2, Program: "/bin/true", Dir: "/etc/passwd"},
-		"string of 200000 bytes":  {N: 2, Program: "/bin/true", Args: []string{strings.Repeat("x", 200000)}},
-		"want at most 1048576":    {N: 2, Program: "/bin/true", Env: slices.Repeat([]string{strings.Repeat("x", 100000)}, 11)},
+		"hand-over":                  {N: 2, Program: "/bin/true"},
+		"\"/etc/passwd\" is not an":  {N: 2, Program: "/etc/passwd"},
+		"\"/etc/passwd\" is not a d": {N: 2, Program: "/bin/true", Dir: "/etc/passwd"},
+		"string of 200000 bytes":     {N: 2, Program: "/bin/true", Args: []string{strings.Repeat("x", 200000)}},
+		"want at most 1048576":       {N: 2, Program: "/bin/true", Env: slices.Repeat([]string{strings.Repeat("x", 100000)}, 11)},
 	} {
+		s.Dir = cmp.Or(s.Dir, "/")
 		_, _, err := new(process).spawnApp(s)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -312,7 +312,7 @@ func TestSpawn_LauncherCannotCarryRequest_IsErrUnsupported(t *testing.T) {
 
 // This process may have inherited the hand-over of another one.
 func TestSpawn_EnvironmentHasHandOver_IsReplaced(t *testing.T) {
-	app, _, _ := new(process).spawnApp(mesh.SpawnRequest{N: 1, Program: "/bin/true", Env: []string{"FERRY_BOOTSTRAP_PMIX_HAND_OVER=old", "FERRY_BTL=tcp"}})
+	app, _, _ := new(process).spawnApp(mesh.SpawnRequest{N: 1, Program: "/bin/true", Dir: "/", Env: []string{"FERRY_BOOTSTRAP_PMIX_HAND_OVER=old", "FERRY_BTL=tcp"}})
 	if len(app.Env) != 2 || app.Env[0] != "FERRY_BTL=tcp" || app.Env[1] != "FERRY_BOOTSTRAP_PMIX_HAND_OVER=.." {
 		t.Errorf("%q", app.Env)
 	}
