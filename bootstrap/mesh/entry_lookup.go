@@ -71,7 +71,7 @@ func (c *client) lookUpEntries(ctx context.Context, unknown []uint32) {
 				if i >= len(unknown) {
 					return
 				}
-				c.lookUpEntry(ctx, unknown[i])
+				_ = c.lookUpEntry(ctx, unknown[i])
 			}
 		})
 	}
@@ -117,13 +117,17 @@ func (c *client) ranksWithoutEntry() (ranks []uint32) {
 	return ranks
 }
 
-// lookUpEntry looks up the entry of rank. On an error, or without an entry, it stays unknown.
-func (c *client) lookUpEntry(ctx context.Context, rank uint32) {
+// lookUpEntry looks up the entry of rank at the launcher, whose error it returns. On an error, or
+// without an entry, it stays unknown.
+func (c *client) lookUpEntry(ctx context.Context, rank uint32) error {
 	b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
-	if err != nil || !ok {
-		return
-	}
-	if e, err := decodeEntry(b); err == nil {
+	c.recordEntry(rank, b, ok && err == nil)
+	return err
+}
+
+// recordEntry records an entry that was found, unless it is malformed.
+func (c *client) recordEntry(rank uint32, b []byte, isFound bool) {
+	if e, err := decodeEntry(b); isFound && err == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.entries[rank] = e

@@ -106,14 +106,20 @@ func (c *client) findEntry(ctx context.Context, rank uint32) (entry []byte, ok b
 	c.mu.Lock()
 	c.peerOf(rank).lastDialErr = errAwaitsRank0
 	c.mu.Unlock()
+	entry, ok, err = c.requestEntry(ctx, 0, rank)
+	if errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrRank) {
+		err = fmt.Errorf("%w: %w", err, errPermanent)
+	}
+	return entry, ok, err
+}
+
+// requestEntry requests the entry of rank from rank 0 or from rank itself.
+func (c *client) requestEntry(ctx context.Context, holder, rank uint32) (entry []byte, ok bool, err error) {
 	body, err := wire.EncodeChange(wire.FindEntry, wire.RankBody{Rank: rank})
 	if err != nil {
 		return nil, false, err
 	}
-	m, err := c.roundTrip(ctx, "look up the entry of", c.procName(rank), 0, wire.Change, body)
-	if errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrRank) {
-		err = fmt.Errorf("%w: %w", err, errPermanent)
-	}
+	m, err := c.roundTrip(ctx, "look up the entry of", c.procName(rank), holder, wire.Change, body)
 	if err != nil {
 		return nil, false, err
 	}
@@ -150,13 +156,16 @@ func (c *client) receiveOwnEntry(from uint32, b wire.EntryBody) error {
 	return nil
 }
 
-// serveFind answers with the entry of a process, which it looks up for one of the first processes.
+// serveFind answers with the entry of this process. Rank 0 answers with that of any process, which it
+// looks up for one of the first processes.
 func (c *client) serveFind(r request, rank uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, isKnown := c.entries[rank]
 	switch {
 	case c.isClosed || r.link.isLost:
+	case c.id.Proc.Rank != 0 && rank != c.id.Proc.Rank:
+		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeRank, Text: "rank 0 has the entries of others"}))
 	case !c.isRank(rank):
 		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeRank, Text: fmt.Sprintf("the job has %d ranks", c.rankLimit.Load())}))
 	case c.hasEnded(rank):
@@ -169,16 +178,19 @@ func (c *client) serveFind(r request, rank uint32) {
 		r.answerWith(wire.ValueBody{})
 	default:
 		r.SetWithdraw(func(bool) wire.FailureBody { return wire.FailureBody{Code: wire.CodeWithdrawn} })
-		c.wg.Go(func() { c.serveFindAtLauncher(r, rank) })
+		c.wg.Go(func() { c.serveFindElsewhere(r, rank) })
 	}
 }
 
-// serveFindAtLauncher answers with the entry of one of the first processes from the launcher. On an
-// error of the launcher there is none.
-func (c *client) serveFindAtLauncher(r request, rank uint32) {
+// serveFindElsewhere answers with the entry of one of the first processes from the launcher, or from
+// that process if this one has left its launcher. On an error there is none.
+func (c *client) serveFindElsewhere(r request, rank uint32) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.lookup)
 	defer cancel()
-	c.lookUpEntry(ctx, rank)
+	if err := c.lookUpEntry(ctx, rank); errors.Is(err, ErrLauncherLeft) {
+		b, ok, err := c.requestEntry(ctx, rank, rank)
+		c.recordEntry(rank, b, ok && err == nil)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, isWaiting := r.link.pendingRequests[r.id]; !isWaiting {

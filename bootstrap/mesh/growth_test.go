@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -423,6 +424,53 @@ func TestRank0_ClosesDuringFirstOperation_NextClientHasSetsOfTheLauncher(t *test
 	}
 	if err := <-done; err != nil {
 		t.Errorf("operate on a set of the launcher: %v", err)
+	}
+}
+
+// leavingSpawner leaves its launcher for good with its first client.
+type leavingSpawner struct {
+	spawningLauncher
+	hasLeft *atomic.Bool
+}
+
+func (l leavingSpawner) Find(ctx context.Context, p framework.Proc) ([]byte, bool, error) {
+	if l.hasLeft.Load() {
+		return nil, false, ErrLauncherLeft
+	}
+	return l.spawningLauncher.Find(ctx, p)
+}
+
+func (l leavingSpawner) Close() error {
+	l.hasLeft.Store(true)
+	return nil
+}
+
+// Rank 0 has left its launcher before it needed the entry of rank 1, which has connected to it.
+func TestRank0_HasLeftItsLauncher_AddedProcessReachesFirstOne(t *testing.T) {
+	g := newGrowTest(t, unix, 0, 20*time.Second)
+	g.book.size = 2
+	l := leavingSpawner{g.launcher(0), &atomic.Bool{}}
+	if _, err := g.openWith(t.Context(), 0, l); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.open(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.grow(1); err != nil {
+		t.Fatal(err)
+	}
+	g.at(2)
+	if err := g.clients[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.openWith(t.Context(), 0, l); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.at(1).Put(t.Context(), "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := g.at(2).Get(t.Context(), g.book.proc(1), "k"); err != nil || string(v) != "v" {
+		t.Errorf("got %q, %v", v, err)
 	}
 }
 

@@ -36,16 +36,16 @@ func (c *client) serveChange(r request, m wire.Message) error {
 	if err != nil {
 		return err
 	}
-	if c.id.Proc.Rank != 0 {
-		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeRank, Text: "rank 0 has the process sets"}))
-		return nil
-	}
 	if b.Op == wire.FindEntry {
 		find, err := wire.Decode[wire.RankBody](b.Args)
 		if err == nil {
 			c.serveFind(r, find.Rank)
 		}
 		return err
+	}
+	if c.id.Proc.Rank != 0 {
+		r.Answer(wire.Failure, wire.EncodeBody(wire.FailureBody{Code: wire.CodeRank, Text: "rank 0 has the process sets"}))
+		return nil
 	}
 	call, err := sets.Parse[request](b)
 	if err != nil {
