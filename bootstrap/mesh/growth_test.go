@@ -582,6 +582,59 @@ func TestPsets_SetsOfTheLauncher_PrecedeThoseOfOperations(t *testing.T) {
 	}
 }
 
+// failingSets is a launcher that returns some errors before its set.
+type failingSets struct {
+	setLauncher
+	listErrors, readErrors *atomic.Int32
+}
+
+func (l failingSets) Psets(ctx context.Context) ([]string, error) {
+	if l.listErrors.Add(-1) >= 0 {
+		return nil, errors.New("the launcher is busy")
+	}
+	return []string{"unreadable", "ocean"}, nil
+}
+
+func (l failingSets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
+	if name == "unreadable" || l.readErrors.Add(-1) >= 0 {
+		return bootstrap.PsetInfo{}, errors.New("the launcher is busy")
+	}
+	return l.setLauncher.Pset(ctx, name)
+}
+
+func TestOperate_LauncherReturnsErrorsForItsSets_SetsAreDefinedLater(t *testing.T) {
+	for listErrors := range int32(2) {
+		g := newGrowTest(t, unix, 0, 20*time.Second)
+		g.book.size = 2
+		l := failingSets{setLauncher{g.launcher(0)}, &atomic.Int32{}, &atomic.Int32{}}
+		l.listErrors.Store(listErrors)
+		l.readErrors.Store(1)
+		c, err := g.openWith(t.Context(), 0, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.timeouts.lookup = time.Millisecond
+		operate := func(operand string) error {
+			_, err := g.at(0).Operate(t.Context(), bootstrap.PsetUnion, []string{operand}, bootstrap.PsetArgs{})
+			return err
+		}
+		if err := operate(bootstrap.PsetWorld); err != nil {
+			t.Errorf("operate on a set of ferry: %v", err)
+		}
+		eventually(t, "the set of the launcher is defined", func() bool {
+			err := operate("ocean")
+			if err != nil && !errors.Is(err, framework.ErrPset) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		names, err := g.at(0).Psets(t.Context())
+		if n := len(slices.DeleteFunc(names, func(name string) bool { return name != "ocean" })); n != 1 || err != nil {
+			t.Errorf("the sets are %q, %v", names, err)
+		}
+	}
+}
+
 // Rank 0 may finish before the others. The list of sets of a job without any is then empty.
 func TestPsets_Rank0HasEnded_ListIsEmpty(t *testing.T) {
 	g := newGrowTest(t, unix, 2, 20*time.Second)

@@ -72,19 +72,41 @@ func (c *client) openSets() {
 	if isOpen {
 		return
 	}
-	named := c.launcherSets()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sets == nil && !c.isClosed {
-		c.sets = c.newSets(named)
-	}
+	c.defineLauncherSets(c.timeouts.lookup)
 }
 
-// launcherSets returns the valid sets of the launcher. On an error there are none.
-func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
+// defineLauncherSets defines the sets of the launcher in the table, which it makes if there is none.
+// After an error, operations do not know the remaining sets before another try, after a pause that
+// doubles.
+func (c *client) defineLauncherSets(pause time.Duration) {
+	named, err := c.launcherSets()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return
+	}
+	if c.sets == nil {
+		c.sets = c.newSets()
+	}
+	for _, info := range named {
+		var ranks []uint32
+		for _, p := range info.Members.List() {
+			ranks = append(ranks, p.Rank)
+		}
+		c.sets.Define(info.Name, ranks)
+	}
+	if err == nil {
+		return
+	}
+	c.log.Warn("bootstrap mesh: operations on sets do not know all process sets of the launcher", "next try", pause, "error", err)
+	c.runAfter(pause, func() { c.defineLauncherSets(2 * pause) })
+}
+
+// launcherSets returns the valid sets of the launcher. After an error some are missing.
+func (c *client) launcherSets() (all []bootstrap.PsetInfo, err error) {
 	source, ok := framework.As[bootstrap.PsetSource](c.launcher)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.timeouts.lookup)
 	defer cancel()
@@ -96,9 +118,10 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 			continue
 		}
 		seen[key] = true
-		var info bootstrap.PsetInfo
-		if info, err = source.Pset(ctx, name); err != nil {
-			break
+		info, infoErr := source.Pset(ctx, name)
+		if infoErr != nil {
+			err = cmp.Or(err, infoErr)
+			continue
 		}
 		isForeign := func(p framework.Proc) bool {
 			return p.Namespace != c.id.Proc.Namespace || int64(p.Rank) >= int64(c.id.Size)
@@ -108,14 +131,11 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo) {
 			all = append(all, info)
 		}
 	}
-	if err != nil {
-		c.log.Warn("bootstrap mesh: the process sets of the launcher are unknown to operations on sets", "error", err)
-	}
-	return all
+	return all, err
 }
 
 // newSets returns the table of the job. The caller holds endpoint.mu.
-func (c *client) newSets(named []bootstrap.PsetInfo) *setTable {
+func (c *client) newSets() *setTable {
 	opt := sets.Options{Size: c.id.Size, Most: c.growth.most, MostOption: "bootstrap.max_ranks", IsHeldByRank0: true, Launcher: launcherName(c.launcher),
 		Order: c.endpoint.carryOut, StartsNone: !c.growth.isPossible}
 	switch {
@@ -125,13 +145,6 @@ func (c *client) newSets(named []bootstrap.PsetInfo) *setTable {
 		opt.Remedy = "use the exchange meet, or start the job with ferry run --max-ranks"
 	}
 	t := sets.New[request](opt)
-	for _, info := range named {
-		var ranks []uint32
-		for _, p := range info.Members.List() {
-			ranks = append(ranks, p.Rank)
-		}
-		t.Define(info.Name, ranks)
-	}
 	for _, rank := range slices.Sorted(maps.Keys(c.peers)) {
 		if c.hasEnded(rank) {
 			t.ProcEnded(rank)

@@ -122,9 +122,11 @@ func failf(code wire.Code, format string, args ...any) *wire.FailureBody {
 	return &wire.FailureBody{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// Define adds a set of the command line, which the caller has checked.
+// Define adds a set of the launcher, which the caller has checked, unless its name is taken.
 func (t *Table[W]) Define(name string, ranks []uint32) {
-	t.create(name, ranks, launcher)
+	if _, isTaken := t.sets[bootstrap.PsetKey(name)]; !isTaken {
+		t.create(name, ranks, launcher)
+	}
 }
 
 // create adds a set. The caller has checked name, and the room for it.
