@@ -117,8 +117,8 @@ func (c *client) ranksWithoutEntry() (ranks []uint32) {
 	return ranks
 }
 
-// lookUpEntry looks up the entry of rank at the launcher, whose error it returns. On an error, or
-// without an entry, it stays unknown.
+// lookUpEntry looks up the entry of rank at the launcher, and returns the error of the launcher. On
+// an error, or without an entry, it stays unknown.
 func (c *client) lookUpEntry(ctx context.Context, rank uint32) error {
 	b, ok, err := c.launcher.Find(ctx, c.id.Procs([]uint32{rank})[0])
 	c.recordEntry(rank, b, ok && err == nil)

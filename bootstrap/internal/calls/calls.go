@@ -6,8 +6,8 @@
 // sends requests and withdrawals, and repeats requests.
 //
 // Every call that has begun is answered exactly once, by the first Complete or Fail. All methods of a
-// Table may be called concurrently, and under any lock of the component. Except for Wait they do not
-// block, and call nothing of the component under the lock of the table but the argument of Select.
+// Table may be called concurrently, and under any lock of the component. Only Wait blocks. Under its
+// own lock the table calls the component only in Select.
 package calls
 
 import (
@@ -154,8 +154,8 @@ func (t *Table[C]) Select(f func(C) bool) (selected []C) {
 	return selected
 }
 
-// Fail answers all calls with err, and Begin returns it from then on. Later errors have no effect,
-// except that ErrClosed replaces another one.
+// Fail answers all calls with err, and later calls of Begin return it. A second error replaces the
+// first one only if it is ErrClosed.
 func (t *Table[C]) Fail(err error) (isFirst bool) {
 	t.mu.Lock()
 	if isFirst = t.failure == nil; isFirst {

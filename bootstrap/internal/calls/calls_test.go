@@ -72,7 +72,7 @@ func TestBegin_ContextHasEnded_IsItsCause(t *testing.T) {
 	}
 }
 
-// The answer to the withdrawal is that of the call, whatever has ended the wait.
+// The answer to the withdrawal is that of the call.
 func TestWait_CallIsWithdrawn_AnswerCounts(t *testing.T) {
 	cause := errors.New("a cause")
 	for _, isExpired := range []bool{false, true} {
@@ -251,7 +251,7 @@ func TestTable_ConcurrentCallsAndFail_NothingIsLeft(t *testing.T) {
 					}
 					return
 				}
-				for range rand.IntN(3) { // Without an answer, or with two of which one counts.
+				for range rand.IntN(3) { // Up to two answers; the first one counts.
 					wg.Go(func() { tab.Complete(c.ID, Answer{}) })
 				}
 				if begun.Add(1); isRelayed {
