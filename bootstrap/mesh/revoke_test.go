@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -139,8 +140,35 @@ func TestRevoke_ConnectionsBreak_ReachesAll(t *testing.T) {
 				return cs[3].connectedTo(0) && cs[2].connectedTo(0) && cs[1].connectedTo(0)
 			})
 		}
+		// A fence on a connection that is still breaking fails.
+		eventually(t, "no connection is breaking", func() bool { return areConnectionsWhole(cs) })
 		j.fence("end", cs...)
 	})
+}
+
+// areConnectionsWhole reports whether all other clients have a connection to the first one, none is
+// dropped, and both ends of each pair have as many.
+func areConnectionsWhole(cs []*client) bool {
+	linkCounts := map[[2]uint32]int{}
+	for _, c := range cs {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for l := range c.links {
+			l.mu.Lock()
+			isDropped := l.isDropped
+			l.mu.Unlock()
+			if isDropped {
+				return false
+			}
+			linkCounts[[2]uint32{c.id.Proc.Rank, l.rank}]++
+		}
+	}
+	for pair, n := range linkCounts {
+		if linkCounts[[2]uint32{pair[1], pair[0]}] != n {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(cs[1:], func(c *client) bool { return linkCounts[[2]uint32{c.id.Proc.Rank, 0}] == 0 })
 }
 
 // A pair has two connections if both ends connect at the same time. A death reaches the peer in the
