@@ -43,12 +43,15 @@ func TestOpen_BrokenProvider_WarnsOnce(t *testing.T) {
 	for how, want := range map[string]int{"0 on": 1, "0 off": 0, "1 on": 0} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel() // they wait most of the time
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), childVariable+"=warned "+lib+" "+how, "FABRIC_FAULT=drop")
-			out, err := cmd.CombinedOutput()
-			if err != nil || strings.Count(string(out), "\n") != want || strings.Count(string(out), "is used instead of tcp;ofi_rxm") != want {
-				t.Errorf("%v: %s", err, out)
-			}
+			withGrowingLimit(t, func(limit time.Duration) error {
+				cmd := exec.Command(os.Args[0])
+				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=warned %s %s %v", childVariable, lib, how, limit), "FABRIC_FAULT=drop")
+				out, err := cmd.CombinedOutput()
+				if err != nil || strings.Count(string(out), "\n") != want || strings.Count(string(out), "is used instead of tcp;ofi_rxm") != want {
+					return fmt.Errorf("%v: %s", err, out)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -56,9 +59,13 @@ func TestOpen_BrokenProvider_WarnsOnce(t *testing.T) {
 // warnedChild opens two modules, one after the other, over a library in which
 // tcp;ofi_rxm does not work.
 func warnedChild(what string) error {
-	var lib, warn string
+	var lib, warn, limit string
 	var rank uint32
-	if _, err := fmt.Sscan(what, &lib, &rank, &warn); err != nil {
+	if _, err := fmt.Sscan(what, &lib, &rank, &warn, &limit); err != nil {
+		return err
+	}
+	deadline, err := time.ParseDuration(limit)
+	if err != nil {
 		return err
 	}
 	for range 2 {
@@ -66,7 +73,7 @@ func warnedChild(what string) error {
 		p := component.Params()
 		framework.FillDefaults(p)
 		ofi.Set(p, []string{"tcp;ofi_rxm", "net;ofi_rxm"}, "auto", "auto")
-		ofi.SetLibrary(p, lib, 3*time.Second)
+		ofi.SetLibrary(p, lib, deadline)
 		ofi.SetWarn(p, warn == "on")
 		proc := framework.Proc{Namespace: "job", Rank: rank}
 		m, err := component.Open(context.Background(), mtl.Env{
