@@ -137,20 +137,14 @@ type afterComparison struct {
 }
 
 // compareFirst makes an operation that is ready to begin exchange records first. Inside Start.
-func (o *Operation) compareFirst(x *Call, choice *coll.Choice) error {
+func (o *Operation) compareFirst(records *Call, exchange *coll.Choice) {
 	k := o.k
-	records := recordExchange(callRecord(x, choice), k.env.Size)
-	how, err := k.plainAlgorithmFor(records)
-	if err != nil {
-		return err
-	}
 	o.comparison = &afterComparison{o.schedule, o.call, 0}
 	o.comparison.call.Sequence = k.operationCount // Not in one statement with nextTag, which changes it.
 	o.comparison.tag = k.nextTag()
 	o.algorithm, o.schedule = nil, coll.Schedule{}
-	k.plan(&o.schedule, new(coll.Args), how.Algorithm, records)
+	k.plan(&o.schedule, new(coll.Args), exchange.Algorithm, records)
 	o.call = coll.Call{Sequence: o.call.Sequence, Buffers: coll.Buffers{In: records.In, Out: records.Out, Temp: make([]byte, o.schedule.Temp, max(64, o.schedule.Temp))}}
-	return nil
 }
 
 // startCompared compares the received records, and starts the operation. The lock is held.

@@ -76,8 +76,13 @@ func (k *State) Start(kept *Operation, x *Call) (Handle, error) {
 	}
 	defer k.Exit()
 	choice, err := k.algorithmFor(x)
+	var records *Call
+	var exchange *coll.Choice
 	if err == nil && k.comparesCalls {
-		choice, err = k.plainAlgorithmFor(x)
+		if choice, err = k.plainAlgorithmFor(x); err == nil {
+			records = recordExchange(callRecord(x, choice), k.env.Size)
+			exchange, err = k.plainAlgorithmFor(records)
+		}
 	}
 	if err != nil {
 		return Handle{}, err
