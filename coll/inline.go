@@ -22,7 +22,7 @@ type Peers interface {
 	// Work executes a step of kind Work.
 	Work(step *Step)
 	// Drop withdraws the pending operations. It blocks until the caller owns their memory again,
-	// which includes the instance's use of it (Withdrawer).
+	// which includes the instance's use of it (Withdrawer), or until a time limit of its own.
 	Drop()
 }
 

@@ -94,6 +94,10 @@ func (k *State) Inline(ctx context.Context, x *Call) error {
 	if err == nil && x.Packing != nil && x.Packing.ResultSize() > 0 {
 		x.Packing.Unpack(&p.call.Buffers)
 	}
+	if p.lateErr != nil {
+		p.call = coll.Call{}
+		return fmt.Errorf("%w; %w", err, p.lateErr)
+	}
 	if temp > 0 {
 		p.Release(p.call.Temp)
 	}

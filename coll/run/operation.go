@@ -91,10 +91,8 @@ func (k *State) Start(kept *Operation, x *Call) (Handle, error) {
 	o.call.Sequence = k.operationCount
 	o.tag = k.nextTag()
 	needs := len(o.schedule.Steps)
-	if k.comparesCalls {
-		if err := o.compareFirst(x, choice); err != nil {
-			return Handle{}, err
-		}
+	if records != nil {
+		o.compareFirst(records, exchange)
 		needs = max(needs, len(o.schedule.Steps))
 	}
 	for i := len(o.steps); i < needs; i++ {
@@ -326,10 +324,13 @@ func (o *Operation) stop(err error) {
 			_ = k.Fail(cause)
 			k.Abort(cause)
 		}
-		withdrawBuffers(x, &o.call)
+		late := withdrawBuffers(x, &o.call)
 		e := k.engine()
 		e.Lock()
 		defer e.Release()
+		if late != nil {
+			o.err, o.call.Temp = fmt.Errorf("%w; %w", o.err, late), nil
+		}
 		o.isReported = true
 		o.advance()
 	}()

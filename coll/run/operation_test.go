@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
@@ -44,3 +45,57 @@ func TestStart_NoAlgorithmToExchangeRecords_LeavesKeptOperationFree(t *testing.T
 		t.Errorf("in use: %v; %d operations were counted", kept.inUse.Load(), k.operationCount-before)
 	}
 }
+
+// busyInstance is an instance whose members use each other's buffers until isQuiet is set.
+type busyInstance struct {
+	coll.Instance
+	isQuiet atomic.Bool
+}
+
+func (x *busyInstance) Withdraw(*coll.Call) bool { return x.isQuiet.Load() }
+
+func TestWithdrawBuffers_AnotherRankUsesThem_ReturnsErrorAfterLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := new(busyInstance)
+		if err := withdrawBuffers(x, new(coll.Call)); !errors.Is(err, framework.ErrPending) {
+			t.Errorf("%v, want ErrPending", err)
+		}
+		x.isQuiet.Store(true)
+		if err := withdrawBuffers(x, new(coll.Call)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The memory of a call that is still in use is not used for another one.
+func TestInline_BuffersStayInUse_DropsWorkingMemory(t *testing.T) {
+	k := newState(t, coll.Barrier)
+	k.comparesCalls = false
+	k.table[coll.Barrier][0].Algorithm.Plan = func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+		s.Temp = 100
+		s.Steps = append(s.Steps, coll.Step{Kind: coll.Own})
+	}
+	x := new(failingInstance)
+	k.instances = []openInstance{{"test", x}}
+	synctest.Test(t, func(t *testing.T) {
+		if err := k.Inline(t.Context(), &Call{Op: coll.Barrier}); !errors.Is(err, framework.ErrPending) || !errors.Is(err, errStep) {
+			t.Errorf("%v, want ErrPending and %v", err, errStep)
+		}
+		x.isQuiet.Store(true)
+		if err := k.Inline(t.Context(), &Call{Op: coll.Barrier}); errors.Is(err, framework.ErrPending) || !errors.Is(err, errStep) {
+			t.Errorf("%v, want %v alone", err, errStep)
+		}
+	})
+	if n := len(k.peers.scratch); n != 1 {
+		t.Errorf("%d pieces of working memory were kept, want that of the second call only", n)
+	}
+}
+
+var errStep = errors.New("a step failed")
+
+// failingInstance is a busyInstance with failing steps.
+type failingInstance struct{ busyInstance }
+
+func (x *failingInstance) Memory() []byte { return nil }
+
+func (x *failingInstance) PollStep(*coll.Step, *coll.Call) (bool, error) { return false, errStep }

@@ -20,6 +20,8 @@ type peers struct {
 	// Of the algorithm, if any.
 	instance coll.Instance
 	call     coll.Call // The operation.
+	// Another rank still uses the memory of the call after its end. nil otherwise.
+	lateErr error
 	// Step of the instance that the call waits for.
 	pendingStep pendingStep
 	// Pending requests, from first on.
@@ -30,7 +32,7 @@ type peers struct {
 }
 
 // begin begins an operation.
-func (p *peers) begin(tag int) { p.tag, p.open, p.first = tag, p.open[:0], 0 }
+func (p *peers) begin(tag int) { p.tag, p.open, p.first, p.lateErr = tag, p.open[:0], 0, nil }
 
 // Send implements coll.Peers.
 func (p *peers) Send(buf []byte, to int) (isDone bool, err error) {
@@ -89,7 +91,7 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 }
 
 // Drop implements coll.Peers. A send that cannot be withdrawn continues with undefined
-// contents. The instance is that of the last call with an instance.
+// contents. The instance is that of the last call with an instance. Its error is in lateErr.
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -99,7 +101,7 @@ func (p *peers) Drop() {
 			_ = late.Request.Free(late.Request.Generation())
 		}
 	}
-	withdrawBuffers(p.instance, &p.call)
+	p.lateErr = withdrawBuffers(p.instance, &p.call)
 }
 
 // Limits of the working memory that a communicator keeps. No operation uses more pieces at a time.

@@ -229,22 +229,32 @@ func runWork(x coll.Instance, s *coll.Step, c *coll.Call) {
 	w.Work(s, c)
 }
 
-// withdrawBuffers blocks until no other rank uses the buffers of a call that failed.
-func withdrawBuffers(x coll.Instance, c *coll.Call) {
+// withdrawBuffers blocks until no other rank uses the buffers of a call that failed. After
+// withdrawTimeout it returns ErrPending, and the buffers remain in use.
+func withdrawBuffers(x coll.Instance, c *coll.Call) error {
 	w, ok := framework.As[coll.Withdrawer](x)
-	for i := 0; ok && !w.Withdraw(c); i++ {
-		if i < withdrawYields {
+	if !ok {
+		return nil
+	}
+	deadline := time.Now().Add(withdrawTimeout)
+	for i := 0; !w.Withdraw(c); i++ {
+		switch {
+		case i < withdrawYields:
 			runtime.Gosched()
-		} else {
+		case time.Now().Before(deadline):
 			time.Sleep(withdrawSleep)
+		default:
+			return fmt.Errorf("%w: another rank's combination still uses the buffers of the failed call after %v; do not use them again", framework.ErrPending, withdrawTimeout)
 		}
 	}
+	return nil
 }
 
 // Other ranks use buffers for some microseconds at a time, except with operations of the program.
 const (
-	withdrawYields = 64
-	withdrawSleep  = 20 * time.Microsecond
+	withdrawYields  = 64
+	withdrawSleep   = 20 * time.Microsecond
+	withdrawTimeout = time.Minute
 )
 
 // waitForStep waits until the instance has completed a step. The lock is held.
