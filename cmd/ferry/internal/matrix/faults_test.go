@@ -131,7 +131,7 @@ func (c *command) leftovers() {
 		if len(left) == 0 {
 			break
 		}
-		if try == 100 { // The system needs a moment to end killed processes.
+		if try == 1000 { // A busy system needs some seconds to end killed processes.
 			for pid, line := range left {
 				c.t.Errorf("process %d is left: %s", pid, line)
 				_ = syscall.Kill(pid, syscall.SIGKILL)
