@@ -48,7 +48,8 @@ func (p *process) deliverEvents() {
 	}
 }
 
-// recordEvent records an event, and converts it. ok is false if it is not new.
+// recordEvent records an event, and converts it. ok is false if it is not new, or of no process of
+// the job. p.mu is held.
 func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
 	proc, isOfJob := p.jobProc(e.Proc)
 	isOfServer := !isOfJob && e.Proc.Namespace != p.self.Namespace
@@ -61,9 +62,14 @@ func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
 	case e.Code == pmixc.LostConnection && (isOfServer || e.Proc == p.self) && !p.isServerLost: // The connection of this process.
 		p.isServerLost = true
 		return serverLost(), true
+	case e.Code != pmixc.LostConnection && isOfServer && p.pendingSpawns > 0 && len(p.unclaimedDeaths) < maxUnclaimedDeaths:
+		p.unclaimedDeaths = append(p.unclaimedDeaths, e)
 	}
 	return event, false
 }
+
+// maxUnclaimedDeaths limits the memory for deaths of unknown processes.
+const maxUnclaimedDeaths = 1 << 12
 
 func (p *process) deathEvent(proc framework.Proc) bootstrap.Event {
 	return bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: proc, Reason: p.failures[proc]}

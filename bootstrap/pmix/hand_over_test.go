@@ -97,6 +97,50 @@ func TestEvent_LostConnection_IsThatOfThisProcessOrOfServer(t *testing.T) {
 	}
 }
 
+// The namespace of added processes is unknown until Spawn returns.
+func TestEvent_AddedProcessDiesDuringSpawn_IsDeliveredAfterIt(t *testing.T) {
+	death := func(namespace string, rank uint32) pmixc.Event {
+		return pmixc.Event{Code: pmixc.ProcAborted, Proc: pmixc.Proc{Namespace: namespace, Rank: rank}}
+	}
+	installed(t)
+	lib, err := load(t.Context(), pmixc.Soname)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []framework.Proc
+	p := &process{
+		self: pmixc.Proc{Namespace: "job"}, id: bootstrap.Identity{Proc: framework.Proc{Namespace: "job"}, Size: 2},
+		failures: map[framework.Proc]string{}, lib: lib,
+	}
+	p.setWatcher(func(e bootstrap.Event) { got = append(got, e.Proc) })
+	record := func(e pmixc.Event) {
+		t.Helper()
+		if _, ok := p.recordEvent(e); ok {
+			t.Errorf("%+v is of the job", e)
+		}
+	}
+	record(death("first", 0)) // Before a call.
+	p.beginSpawn()
+	p.beginSpawn()
+	record(death("first", 1))
+	record(death("second", 0))
+	record(death("second", 9))
+	p.endSpawn(spawnedJob{"first", 4, 2}, true)
+	if want := []framework.Proc{{Namespace: "job", Rank: 5}}; !slices.Equal(got, want) {
+		t.Errorf("after the first call: %v, want %v", got, want)
+	}
+	p.endSpawn(spawnedJob{"second", 6, 1}, true)
+	if want := []framework.Proc{{Namespace: "job", Rank: 5}, {Namespace: "job", Rank: 6}}; !slices.Equal(got, want) {
+		t.Errorf("after both calls: %v, want %v", got, want)
+	}
+	p.beginSpawn()
+	record(death("third", 0))
+	p.endSpawn(spawnedJob{}, false)
+	if record(death("third", 1)); len(p.unclaimedDeaths) > 0 {
+		t.Errorf("%+v stay after the calls", p.unclaimedDeaths)
+	}
+}
+
 func TestOpenAdded_ExchangeByFences_IsUnsupported(t *testing.T) {
 	id := bootstrap.Identity{Proc: framework.Proc{Namespace: "job", Rank: 1}, FirstRank: 1, Size: 1}
 	l := &launcher{process: &process{isAdded: true, id: id}}

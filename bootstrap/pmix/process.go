@@ -48,6 +48,10 @@ type process struct {
 	nodes    nodeMap
 	// Processes that this process has started.
 	spawnedJobs []spawnedJob
+	// Calls of Spawn that have not returned, and the deaths of unknown processes since then, which
+	// may be started by one of the calls.
+	pendingSpawns   int
+	unclaimedDeaths []pmixc.Event
 	// Ends the watch. nil if there is none.
 	stopWatch func()
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrympi/ferry/bootstrap"
 	"github.com/ferrympi/ferry/bootstrap/internal/launched"
 	"github.com/ferrympi/ferry/bootstrap/mesh"
 	"github.com/ferrympi/ferry/framework"
@@ -40,17 +41,48 @@ func (l *launcher) Spawn(ctx context.Context, s mesh.SpawnRequest) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %s: %w", framework.ErrUnsupported, componentName, op, err)
 	}
+	l.beginSpawn()
 	job.namespace, err = l.lib.Spawn(ctx, app)
+	l.endSpawn(job, err == nil)
 	switch {
 	case pmixc.Is(err, pmixc.NotSupported):
 		return fmt.Errorf("%w: %s: %s: %s can't start processes: %w", framework.ErrUnsupported, componentName, op, serverName(), err)
 	case err != nil:
 		return callError(ctx, op, withJobState(err))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spawnedJobs = append(l.spawnedJobs, job)
 	return nil
+}
+
+func (p *process) beginSpawn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pendingSpawns++
+}
+
+// endSpawn records the processes that a call has started, if it did, and delivers their deaths
+// since its begin.
+func (p *process) endSpawn(job spawnedJob, hasStarted bool) {
+	p.watchMu.Lock()
+	defer p.watchMu.Unlock()
+	p.mu.Lock()
+	p.pendingSpawns--
+	if hasStarted {
+		p.spawnedJobs = append(p.spawnedJobs, job)
+	}
+	deaths := p.unclaimedDeaths
+	p.unclaimedDeaths = nil
+	var events []bootstrap.Event
+	for _, e := range deaths {
+		if event, ok := p.recordEvent(e); ok {
+			events = append(events, event)
+		}
+	}
+	p.mu.Unlock()
+	for _, event := range events {
+		if p.watcher != nil {
+			p.watcher(event)
+		}
+	}
 }
 
 // jobStates are the texts of Open MPI 4 for the codes above 0 that its mpirun returns, which are
