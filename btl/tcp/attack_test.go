@@ -11,12 +11,12 @@ func TestAttack_DeclaredWindow_BoundsFramesOutOfTurn(t *testing.T) {
 	j := newJob(t, 2, func(_ int, p *params) { p.Window = 4 << 20 })
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.incarnation]
-	p.peerLimits.window = 1 << 30
+	p.peerLimits.windowBytes = 1 << 30
 	const size = 16 << 20
 	for k := range 10 {
 		p.bufferFrame(header{bodySize: size, kind: kindFrame, number: p.path.nextExpected + 2 + uint64(k)}, nil)
-		if p.reorder.bytes > maxDeclaredWindow+size {
-			t.Fatalf("%d bytes are kept out of turn", p.reorder.bytes)
+		if p.reorderBuffer.bytesBuffered > maxDeclaredWindow+size {
+			t.Fatalf("%d bytes are kept out of turn", p.reorderBuffer.bytesBuffered)
 		}
 	}
 	if p.path.damagedLinks == 0 {

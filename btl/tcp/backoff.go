@@ -5,7 +5,7 @@ import "time"
 // backoff schedules the rounds of a dialer. It is pure.
 type backoff struct {
 	nextRoundAt         time.Duration
-	pause               time.Duration
+	roundPause          time.Duration
 	consecutiveFailures int
 	consecutiveFinals   int
 }
@@ -21,8 +21,8 @@ const (
 
 // recordFailedRound schedules the next round. The time of the failed round counts as pause.
 func (b *backoff) recordFailedRound(since, now time.Duration, isFinal bool) {
-	b.pause = min(max(2*b.pause, minRedialPause), maxRedialPause)
-	b.nextRoundAt = max(since+b.pause, now+minRedialPause)
+	b.roundPause = min(max(2*b.roundPause, minRedialPause), maxRedialPause)
+	b.nextRoundAt = max(since+b.roundPause, now+minRedialPause)
 	b.consecutiveFailures++
 	if b.consecutiveFinals++; !isFinal {
 		b.consecutiveFinals = 0

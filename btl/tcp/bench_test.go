@@ -44,7 +44,7 @@ func BenchmarkSockets(b *testing.B) {
 	x, y := j.procs[0], j.procs[1]
 	j.send(x.connect(y), []byte("a"))
 	j.until("a frame", func() bool { return len(y.got) == 1 })
-	fds := [2]int{x.peers.byIncarnation[y.incarnation].links[0].fd, y.peers.byIncarnation[x.incarnation].links[0].fd}
+	fds := [2]int{x.peers.byIncarnation[y.incarnation].linksBySlot[0].fd, y.peers.byIncarnation[x.incarnation].linksBySlot[0].fd}
 	buf := make([]byte, 56)
 	for b.Loop() {
 		for i := range fds {

@@ -5,14 +5,14 @@ import "math/bits"
 // chunk is memory for consecutive frames.
 type chunk struct {
 	bytes      []byte
-	used       int
+	usedBytes  int
 	lastNumber uint64
 }
 
 // bufferPool has free buffers by power of two.
 type bufferPool struct {
-	free      [32][][]byte
-	bytesFree int
+	freeByClass [32][][]byte
+	bytesFree   int
 }
 
 // maxPooledBytes is the limit of free memory in a process, two windows.
@@ -21,9 +21,9 @@ const maxPooledBytes = 8 << 20
 // get returns a buffer of at least n bytes.
 func (p *bufferPool) get(n int) []byte {
 	class := bits.Len(uint(n - 1))
-	if free := p.free[class]; len(free) > 0 {
+	if free := p.freeByClass[class]; len(free) > 0 {
 		b := free[len(free)-1]
-		p.free[class] = free[:len(free)-1]
+		p.freeByClass[class] = free[:len(free)-1]
 		p.bytesFree -= len(b)
 		return b
 	}
@@ -33,7 +33,7 @@ func (p *bufferPool) get(n int) []byte {
 // put returns a buffer to the pool.
 func (p *bufferPool) put(b []byte) {
 	if p.bytesFree+len(b) <= maxPooledBytes {
-		free := &p.free[bits.Len(uint(len(b)-1))]
+		free := &p.freeByClass[bits.Len(uint(len(b)-1))]
 		*free = append(*free, b)
 		p.bytesFree += len(b)
 	}
@@ -41,13 +41,13 @@ func (p *bufferPool) put(b []byte) {
 
 // trim frees half of the pool.
 func (p *bufferPool) trim() {
-	for class, free := range p.free {
+	for class, free := range p.freeByClass {
 		n := len(free) / 2
 		for i := n; i < len(free); i++ {
 			p.bytesFree -= len(free[i])
 			free[i] = nil
 		}
-		p.free[class] = free[:n]
+		p.freeByClass[class] = free[:n]
 	}
 }
 
@@ -72,11 +72,11 @@ func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 	o.hasReservation = true
 	if k := len(o.chunks); k > 0 {
 		c := o.chunks[k-1]
-		if n <= len(c.bytes)-c.used {
-			return c, c.bytes[c.used : c.used+n : c.used+n]
+		if n <= len(c.bytes)-c.usedBytes {
+			return c, c.bytes[c.usedBytes : c.usedBytes+n : c.usedBytes+n]
 		}
 		// The chunk is too small.
-		if c.used == 0 {
+		if c.usedBytes == 0 {
 			o.pool.put(c.bytes)
 			o.chunks = o.chunks[:k-1]
 		}
@@ -93,7 +93,7 @@ func (o *sendBuffer) reserve(n int) (*chunk, []byte) {
 // commit makes n bytes of the last reservation the frame number.
 func (o *sendBuffer) commit(n int, number uint64) {
 	c := o.chunks[len(o.chunks)-1]
-	c.used += n
+	c.usedBytes += n
 	c.lastNumber = number
 	o.hasReservation = false
 }
@@ -105,7 +105,7 @@ func (o *sendBuffer) freeBefore(first uint64) {
 		if last := len(o.chunks) == 1; last && o.hasReservation {
 			return
 		} else if last && len(c.bytes) <= keptChunkSize {
-			c.used = 0
+			c.usedBytes = 0
 			return
 		}
 		o.pool.put(c.bytes)

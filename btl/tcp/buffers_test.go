@@ -9,14 +9,14 @@ import (
 
 // idle returns the memory of an idle peer in bytes.
 func (p *peerConn) idle() (n int) {
-	n = int(reflect.TypeFor[peerConn]().Size()) + len(p.path.ring)*int(reflect.TypeFor[frame]().Size()) +
-		cap(p.path.queues)*int(reflect.TypeFor[linkQueue]().Size())
+	n = int(reflect.TypeFor[peerConn]().Size()) + len(p.path.frameRing)*int(reflect.TypeFor[frame]().Size()) +
+		cap(p.path.queuesBySlot)*int(reflect.TypeFor[linkQueue]().Size())
 	for _, c := range p.sendBuffer.chunks {
 		n += len(c.bytes)
 	}
-	for _, l := range p.links {
+	for _, l := range p.linksBySlot {
 		if l != nil {
-			n += int(reflect.TypeFor[link]().Size()) + cap(l.buf) + cap(l.body)
+			n += int(reflect.TypeFor[link]().Size()) + cap(l.readBuf) + cap(l.frameBody)
 		}
 	}
 	return n

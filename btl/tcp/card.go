@@ -48,13 +48,13 @@ const keySize = 32
 // businessCard is the entry of this transport in the business card. The key proves that a caller has the
 // card, and that the acceptor is its process.
 type businessCard struct {
-	security security
-	port     uint16
+	security   security
+	listenPort uint16
 	// Zero without security.
-	key [keySize]byte
+	authKey [keySize]byte
 	// Order of preference.
-	addrs  []netip.Addr
-	tlsKey []byte
+	publishedAddrs []netip.Addr
+	tlsKey         []byte
 }
 
 // The card is little-endian: u8 version, u8 security, u16 port, 32 bytes key, u8 number of addresses, and
@@ -65,9 +65,9 @@ const cardHeaderSize = 1 + 1 + 2 + keySize + 1
 const fieldTLSKey = 1
 
 func (b *businessCard) encode() []byte {
-	out := binary.LittleEndian.AppendUint16([]byte{version, byte(b.security)}, b.port)
-	out = append(append(out, b.key[:]...), byte(len(b.addrs)))
-	for _, a := range b.addrs {
+	out := binary.LittleEndian.AppendUint16([]byte{version, byte(b.security)}, b.listenPort)
+	out = append(append(out, b.authKey[:]...), byte(len(b.publishedAddrs)))
+	for _, a := range b.publishedAddrs {
 		out = append(append(out, byte(a.BitLen()/8)), a.AsSlice()...)
 	}
 	if b.tlsKey != nil {
@@ -87,8 +87,8 @@ func decodeCard(in []byte) (b businessCard, err error) {
 	if len(in) < cardHeaderSize {
 		return b, fmt.Errorf("the peer's card is too short: %d bytes", len(in))
 	}
-	b.security, b.port = security(in[1]), binary.LittleEndian.Uint16(in[2:])
-	copy(b.key[:], in[4:])
+	b.security, b.listenPort = security(in[1]), binary.LittleEndian.Uint16(in[2:])
+	copy(b.authKey[:], in[4:])
 	n, rest := int(in[cardHeaderSize-1]), in[cardHeaderSize:]
 	if n > netaddr.MaxPublished {
 		return b, fmt.Errorf("the peer's card lists %d addresses, more than %d", n, netaddr.MaxPublished)
@@ -102,7 +102,7 @@ func decodeCard(in []byte) (b businessCard, err error) {
 		if !ok {
 			return b, fmt.Errorf("the peer's card has an address of %d bytes", size)
 		}
-		b.addrs, rest = append(b.addrs, a.Unmap()), rest[1+size:]
+		b.publishedAddrs, rest = append(b.publishedAddrs, a.Unmap()), rest[1+size:]
 	}
 	for len(rest) > 0 {
 		if len(rest) < 2 || int(rest[1]) > len(rest)-2 {

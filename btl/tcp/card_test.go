@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var someBlob = businessCard{security: securityAuth, port: 40001, key: [keySize]byte{1, 2, 3}, addrs: []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}}
+var someBlob = businessCard{security: securityAuth, listenPort: 40001, authKey: [keySize]byte{1, 2, 3}, publishedAddrs: []netip.Addr{netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")}}
 
 func encryptedBlob() *businessCard {
 	b := someBlob

@@ -19,8 +19,8 @@ func (m *module) Close() error {
 		m.closeSocket(m.inbound.listener.fd)
 		m.inbound.listener = nil
 	}
-	for len(m.inbound.conns) > 0 {
-		m.inbound.conns[0].close()
+	for len(m.inbound.handshakingConns) > 0 {
+		m.inbound.handshakingConns[0].close()
 	}
 	peers := m.sortedPeers()
 	for _, p := range peers {
@@ -31,7 +31,7 @@ func (m *module) Close() error {
 	}
 	m.drainSockets(peers)
 	for _, p := range peers {
-		for _, l := range p.links {
+		for _, l := range p.linksBySlot {
 			if l != nil {
 				l.shutdownWrite()
 			}
@@ -62,10 +62,10 @@ func (m *module) drainSockets(peers []*peerConn) {
 		if !waits {
 			return
 		}
-		unix.EpollWait(m.poller.epollFD, m.poller.events[:], 1)
+		unix.EpollWait(m.poller.epollFD, m.poller.eventBuf[:], 1)
 		for _, p := range peers {
-			for i, l := range p.links[:len(p.path.queues)] {
-				p.path.queues[i].isSocketFull = l != nil && l.state > connOpen
+			for i, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
+				p.path.queuesBySlot[i].isSocketFull = l != nil && l.state > connOpen
 			}
 		}
 	}
@@ -75,11 +75,11 @@ func (m *module) drainSockets(peers []*peerConn) {
 // data resets the connection, and may lose frames on their way to the peer.
 func (l *link) shutdownWrite() {
 	unix.Shutdown(l.fd, unix.SHUT_WR)
-	b := l.module.buffers.get(readBufferSize)
+	b := l.module.bufferPool.get(readBufferSize)
 	for range 1000 {
 		if n, err := unix.Read(l.fd, b); n <= 0 && err != unix.EINTR {
 			break
 		}
 	}
-	l.module.buffers.put(b)
+	l.module.bufferPool.put(b)
 }

@@ -23,16 +23,16 @@ type component struct{}
 
 // params are the parameters btl.tcp.NAME.
 type params struct {
-	Include    []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host to publish: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
-	Exclude    []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses not to publish, in the same form."`
-	PortRange  string         `param:"port_range" default:"" level:"user" scope:"process" doc:"Range of listening ports, as in 40000-40999. The first free one is used. Empty: the system chooses."`
-	Links      int            `param:"links" default:"0" min:"0" max:"16" level:"tuner" scope:"process" doc:"Connections with a peer, which share its frames. 0: one for each common network of the hosts, at most 4."`
-	Connect    time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the first connection with a peer over all of its addresses. Then another transport is tried."`
-	Retry      time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time limit of reconnects. A peer is lost after this time of silence, or of reconnects without an acked frame."`
-	Window     framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Limit of unacked data to a peer. It is kept for retransmission after the loss of a connection."`
-	Security   string         `param:"security" default:"auto" choices:"auto,auth,tls,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. Nothing is encrypted. tls: as auth, within TLS 1.3 with the keys of both cards, which also prove the identity of each process. none: no proof."`
-	EagerLimit framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest message, header included, that is sent eagerly, and buffered until it is received."`
-	FrameLimit framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest fragment of a message. At most a quarter of the window."`
+	AddressInclude []string       `param:"address_include" default:"" level:"user" scope:"process" doc:"Addresses of this host to publish: networks (10.1.0.0/16), addresses, or patterns of interface names (eth0, ib*). Empty: all but loopback, bridges without members, and networks of docker and libvirt."`
+	AddressExclude []string       `param:"address_exclude" default:"" level:"user" scope:"process" doc:"Addresses not to publish, in the same form."`
+	PortRange      string         `param:"port_range" default:"" level:"user" scope:"process" doc:"Range of listening ports, as in 40000-40999. The first free one is used. Empty: the system chooses."`
+	LinkCount      int            `param:"links" default:"0" min:"0" max:"16" level:"tuner" scope:"process" doc:"Connections with a peer, which share its frames. 0: one for each common network of the hosts, at most 4."`
+	ConnectTimeout time.Duration  `param:"connect_timeout" default:"10s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the first connection with a peer over all of its addresses. Then another transport is tried."`
+	RetryTimeout   time.Duration  `param:"retry_timeout" default:"30s" min:"100ms" max:"1h" level:"user" scope:"process" doc:"Time limit of reconnects. A peer is lost after this time of silence, or of reconnects without an acked frame."`
+	Window         framework.Size `param:"window" default:"4MiB" min:"4KiB" max:"1GiB" unit:"bytes" level:"tuner" scope:"process" doc:"Limit of unacked data to a peer. It is kept for retransmission after the loss of a connection."`
+	Security       string         `param:"security" default:"auto" choices:"auto,auth,tls,none" level:"user" scope:"process" doc:"auto, auth: both ends of a connection prove that they belong to the job, by a key in the business card. Nothing is encrypted. tls: as auth, within TLS 1.3 with the keys of both cards, which also prove the identity of each process. none: no proof."`
+	EagerLimit     framework.Size `param:"eager_limit" default:"32KiB" min:"64" max:"1MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest message, header included, that is sent eagerly, and buffered until it is received."`
+	FrameLimit     framework.Size `param:"frame_limit" default:"256KiB" min:"256" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest fragment of a message. At most a quarter of the window."`
 }
 
 func (component) Info() framework.Info {
@@ -55,7 +55,9 @@ func (component) Suggest(word string) string {
 
 func (component) Params() any { return new(params) }
 
-func (p *params) rules() netaddr.Rules { return netaddr.Rules{Include: p.Include, Exclude: p.Exclude} }
+func (p *params) rules() netaddr.Rules {
+	return netaddr.Rules{Include: p.AddressInclude, Exclude: p.AddressExclude}
+}
 
 // ports returns the range of listening ports, or 0, 0 for any.
 func (p *params) ports() (low, high int, err error) {
@@ -86,8 +88,8 @@ func (p *params) security() security {
 func (p *params) config() config {
 	frameLimit := min(int(p.FrameLimit), int(p.Window)/4)
 	return config{
-		security: p.security(), addressRules: p.rules(), linkCount: p.Links,
-		connectTimeout: p.Connect, retryTimeout: p.Retry, window: int(p.Window),
+		security: p.security(), addressRules: p.rules(), linkCount: p.LinkCount,
+		connectTimeout: p.ConnectTimeout, retryTimeout: p.RetryTimeout, windowBytes: int(p.Window),
 		frameLimit: frameLimit, eagerLimit: min(int(p.EagerLimit), frameLimit),
 	}
 }
@@ -97,10 +99,10 @@ func (p *params) Check() (param string, err error) {
 	if _, _, err := p.ports(); err != nil {
 		return "port_range", err
 	}
-	if err := (netaddr.Rules{Include: p.Include}).Check(); err != nil {
+	if err := (netaddr.Rules{Include: p.AddressInclude}).Check(); err != nil {
 		return "address_include", err
 	}
-	return "address_exclude", netaddr.Rules{Exclude: p.Exclude}.Check()
+	return "address_exclude", netaddr.Rules{Exclude: p.AddressExclude}.Check()
 }
 
 // Probe always succeeds. Open lists the addresses, which is the expensive part.
@@ -120,7 +122,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 		config: p.config(),
 		peers:  peerTable{byIncarnation: map[framework.Incarnation]*peerConn{}, lastDescriptions: map[framework.Incarnation]btl.Description{}},
 		timers: timers{startedAt: time.Now(), nextAt: time.Hour},
-		pacer:  pacer{interval: 1},
+		pacer:  pacer{socketPollInterval: 1},
 	}
 	if m.config.security != securityNone {
 		rand.Read(m.cardKey[:])
@@ -128,10 +130,10 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	var pin []byte
 	if m.config.security == securityTLS {
 		var err error
-		if m.identity, err = newIdentity(); err != nil {
+		if m.tlsIdentity, err = newIdentity(); err != nil {
 			return nil, fmt.Errorf("btl tcp: btl.tcp.security=tls: %w", err)
 		}
-		pin = m.identity.publicKey()
+		pin = m.tlsIdentity.publicKey()
 	}
 	ifs, err := netaddr.Host()
 	if err != nil {
@@ -141,17 +143,17 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 		env.Logger.Info("btl tcp: address_exclude matches no interface or address of this host", "elements", unmatched)
 	}
 	kept, left := m.config.addressRules.Apply(ifs)
-	m.host.interfaces, m.host.listedAt = kept, m.timers.startedAt
-	if m.host.published, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.host.published) == 0 {
+	m.host.allowedInterfaces, m.host.listedAt = kept, m.timers.startedAt
+	if m.host.publishedAddrs, left = p.publishable(kept, left, env.Identity.IsSpread()); len(m.host.publishedAddrs) == 0 {
 		return nil, noAddress(kept, left)
 	}
-	m.host.unpublished = append(left, netaddr.Unpublished(kept, m.host.published)...)
+	m.host.unpublishedAddrs = append(left, netaddr.Unpublished(kept, m.host.publishedAddrs)...)
 	if m.poller.epollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	fd, port, err := listen(ctx, m.host.published, low, high)
+	fd, port, err := listen(ctx, m.host.publishedAddrs, low, high)
 	if err == nil {
-		m.host.port, m.inbound.listener = port, &listener{module: m, fd: fd}
+		m.host.listenPort, m.inbound.listener = port, &listener{module: m, fd: fd}
 		if err = m.watchSocket(fd, m.inbound.listener); err != nil {
 			unix.Close(fd)
 		}
@@ -165,7 +167,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 		unix.Close(m.poller.epollFD)
 		return nil, fmt.Errorf("btl tcp: %w", err)
 	}
-	m.card = (&businessCard{security: m.config.security, port: uint16(m.host.port), key: m.cardKey, addrs: m.host.published, tlsKey: pin}).encode()
+	m.encodedCard = (&businessCard{security: m.config.security, listenPort: uint16(m.host.listenPort), authKey: m.cardKey, publishedAddrs: m.host.publishedAddrs, tlsKey: pin}).encode()
 	return m, nil
 }
 
@@ -173,7 +175,7 @@ func (component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 // without another address, and unless isSpread (bootstrap.Identity.IsSpread).
 func (p *params) publishable(kept []netaddr.Interface, left []netaddr.LeftOut, isSpread bool) ([]netip.Addr, []netaddr.LeftOut) {
 	addrs := netaddr.Publish(kept)
-	if len(addrs) == 0 || !addrs[0].IsLoopback() || len(p.Include) > 0 {
+	if len(addrs) == 0 || !addrs[0].IsLoopback() || len(p.AddressInclude) > 0 {
 		return addrs, left
 	}
 	// Without a number of local processes all may be local. The handshake refuses others.

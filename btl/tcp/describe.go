@@ -23,8 +23,8 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 	case closed:
 		return lastDescription
 	case err == nil:
-		if addrs := netaddr.Order(m.hostInterfaces(), card.addrs); len(addrs) > 0 {
-			d.Device = fmt.Sprintf("%s to %v", m.deviceName(), netip.AddrPortFrom(addrs[0], card.port))
+		if addrs := netaddr.Order(m.hostInterfaces(), card.publishedAddrs); len(addrs) > 0 {
+			d.Device = fmt.Sprintf("%s to %v", m.deviceName(), netip.AddrPortFrom(addrs[0], card.listenPort))
 		}
 	}
 	if err == nil {
@@ -35,17 +35,17 @@ func (m *module) Describe(peer framework.Peer) (d btl.Description) {
 
 // describe describes the links of a peer.
 func (p *peerConn) describe() (d btl.Description) {
-	d.Reconnects, d.Resent = uint64(p.reconnects), p.path.framesRetransmitted
+	d.Reconnects, d.Resent = uint64(p.reconnectCount), p.path.framesRetransmitted
 	var ends []string
-	for i, l := range p.links {
+	for i, l := range p.linksBySlot {
 		switch {
 		case l != nil:
 			ends = append(ends, fmt.Sprintf("%v to %v", l.localAddr, l.remoteAddr))
-			d.Notes = append(d.Notes, fmt.Sprintf("%v, %d bytes unacked", l, p.path.queues[i].bytesUnacked))
-		case p.dialers[i] != nil && p.linkedSlots&(1<<i) != 0:
-			d.Notes = append(d.Notes, fmt.Sprintf("link %d: lost, %s", i, times(p.dialers[i].consecutiveFailures, "failed attempt")))
-		case p.dialers[i] != nil:
-			d.Notes = append(d.Notes, fmt.Sprintf("link %d: not up yet, %s", i, times(p.dialers[i].consecutiveFailures, "failed attempt")))
+			d.Notes = append(d.Notes, fmt.Sprintf("%v, %d bytes unacked", l, p.path.queuesBySlot[i].bytesUnacked))
+		case p.dialersBySlot[i] != nil && p.linkedSlots&(1<<i) != 0:
+			d.Notes = append(d.Notes, fmt.Sprintf("link %d: lost, %s", i, times(p.dialersBySlot[i].consecutiveFailures, "failed attempt")))
+		case p.dialersBySlot[i] != nil:
+			d.Notes = append(d.Notes, fmt.Sprintf("link %d: not up yet, %s", i, times(p.dialersBySlot[i].consecutiveFailures, "failed attempt")))
 		}
 	}
 	if d.Device = strings.Join(ends, ", "); d.Device == "" {
@@ -83,17 +83,17 @@ func (m *module) unusedAddresses(p *peerConn, card *businessCard) (all []framewo
 	if p == nil || p.card == nil {
 		var links [maxLinks]*link
 		if p != nil {
-			links = p.links
+			links = p.linksBySlot
 		}
-		p = &peerConn{module: m, links: links}
+		p = &peerConn{module: m, linksBySlot: links}
 		p.setCard(card)
 	}
-	for _, a := range card.addrs {
+	for _, a := range card.publishedAddrs {
 		if reason := p.unusedReason(a); reason != "" {
 			all = append(all, framework.Rejection{Name: a.String(), Reason: reason})
 		}
 	}
-	for _, l := range m.host.unpublished {
+	for _, l := range m.host.unpublishedAddrs {
 		all = append(all, framework.Rejection{Name: l.What, Reason: "not published: " + l.Why})
 	}
 	return all
@@ -104,7 +104,7 @@ func (m *module) unusedAddresses(p *peerConn, card *businessCard) (all []framewo
 func (p *peerConn) unusedReason(a netip.Addr) string {
 	network := p.networks.networkOf(netip.Addr{}, a)
 	linksUp, sharesNetwork := 0, false
-	for _, l := range p.links {
+	for _, l := range p.linksBySlot {
 		if l == nil {
 			continue
 		}
@@ -114,16 +114,16 @@ func (p *peerConn) unusedReason(a netip.Addr) string {
 		linksUp++
 		sharesNetwork = sharesNetwork || network >= 0 && p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()) == network
 	}
-	if i := slices.IndexFunc(p.failures, func(f failure) bool { return f.addr.Addr() == a }); i >= 0 {
-		return p.failures[i].err.Error()
+	if i := slices.IndexFunc(p.lastFailures, func(f failure) bool { return f.remoteAddr.Addr() == a }); i >= 0 {
+		return p.lastFailures[i].err.Error()
 	}
 	switch {
-	case !slices.Contains(p.addrs, a):
+	case !slices.Contains(p.peerAddrs, a):
 		return "such an address is valid on its own host only"
-	case linksUp == 0 && a == p.addrs[0]:
+	case linksUp == 0 && a == p.peerAddrs[0]:
 		return ""
 	case linksUp == 0:
-		return fmt.Sprintf("tried if %v does not answer", p.addrs[0])
+		return fmt.Sprintf("tried if %v does not answer", p.peerAddrs[0])
 	case sharesNetwork:
 		return "another address in its network has a link"
 	case network < 0:

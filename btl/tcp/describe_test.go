@@ -9,7 +9,7 @@ func TestDescribe_PeerHasClosed_HasItsLastLinks(t *testing.T) {
 	b.connect(a)
 	b.cut()
 	j.until("the link is there again", func() bool {
-		return b.peers.byIncarnation[a.incarnation].reconnects == 1 && a.peers.byIncarnation[b.incarnation].reconnects == 1 && a.peers.byIncarnation[b.incarnation].path.isIdle()
+		return b.peers.byIncarnation[a.incarnation].reconnectCount == 1 && a.peers.byIncarnation[b.incarnation].reconnectCount == 1 && a.peers.byIncarnation[b.incarnation].path.isIdle()
 	})
 	was := b.Describe(a.card())
 	a.end()

@@ -16,12 +16,12 @@ import (
 type dialAttempt struct {
 	peer         *peerConn
 	slot         int
-	addr         netip.AddrPort
+	remoteAddr   netip.AddrPort
 	fd           int
 	stage        stage
 	handshake    callerHandshake
 	startedAt    time.Duration
-	deadline     time.Duration
+	expiresAt    time.Duration
 	handshakeBuf []byte
 	hasAnswered  bool
 }
@@ -50,15 +50,15 @@ func (p *peerConn) startAttempt(slot int, addr netip.AddrPort) (*dialAttempt, er
 		return nil, err
 	}
 	m := p.module
-	a := &dialAttempt{peer: p, slot: slot, addr: addr, fd: fd, startedAt: m.timers.now, deadline: m.timers.now + attemptTimeout}
-	if p.wasConnected && p.dialers[slot].consecutiveFailures < shortTimeoutRounds {
-		a.deadline = m.timers.now + reconnectAttemptTimeout
+	a := &dialAttempt{peer: p, slot: slot, remoteAddr: addr, fd: fd, startedAt: m.timers.lastClock, expiresAt: m.timers.lastClock + attemptTimeout}
+	if p.wasConnected && p.dialersBySlot[slot].consecutiveFailures < shortTimeoutRounds {
+		a.expiresAt = m.timers.lastClock + reconnectAttemptTimeout
 	}
-	a.handshake.parties = parties{key: p.card.key, caller: m.env.Identity.Proc, acceptor: p.proc}
+	a.handshake.parties = parties{cardKey: p.card.authKey, caller: m.env.Identity.Proc, acceptor: p.proc}
 	a.handshake.hello = hello{
 		security: m.config.security, linkSlot: uint8(slot), rank: m.env.Identity.Proc.Rank,
 		acceptorNonce: p.incarnation.Nonce, namespaceHash: framework.NamespaceHash(m.env.Identity.Proc.Namespace), callerNonce: m.env.Self.Nonce,
-		callerState: p.state.local, acceptorState: p.state.remote, limits: m.localLimits(),
+		callerState: p.stateIDs.local, acceptorState: p.stateIDs.remote, limits: m.localLimits(),
 	}
 	if err := unix.Connect(fd, sockaddr(addr)); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
 		unix.Close(fd)
@@ -68,7 +68,7 @@ func (p *peerConn) startAttempt(slot int, addr netip.AddrPort) (*dialAttempt, er
 		unix.Close(fd)
 		return nil, err
 	}
-	m.pacer.countdown = 0
+	m.pacer.pollsUntilSockets = 0
 	return a, nil
 }
 
@@ -76,10 +76,10 @@ func (p *peerConn) startAttempt(slot int, addr netip.AddrPort) (*dialAttempt, er
 // source address yet, or neighbor discovery of the peer's has failed, which takes some seconds. A router
 // or firewall answers at once.
 func (a *dialAttempt) isTentative(errno unix.Errno) bool {
-	if !a.addr.Addr().Is6() {
+	if !a.remoteAddr.Addr().Is6() {
 		return false
 	}
-	return errno == unix.EADDRNOTAVAIL || errno == unix.EHOSTUNREACH && a.peer.module.timers.now >= a.startedAt+neighborTimeout
+	return errno == unix.EADDRNOTAVAIL || errno == unix.EHOSTUNREACH && a.peer.module.timers.lastClock >= a.startedAt+neighborTimeout
 }
 
 // neighborTimeout is below the duration of failed neighbor discovery, three tries of one second.
@@ -112,17 +112,17 @@ func (a *dialAttempt) handleEvents(events uint32) {
 			return
 		}
 		// The host accepts connections, so that a stopped process counts as alive.
-		p, now := a.peer, a.peer.module.timers.now
+		p, now := a.peer, a.peer.module.timers.lastClock
 		p.peerAliveAt = max(p.peerAliveAt, now)
 		if err := a.startTLS(); err != nil {
 			a.fail(err, false)
 			return
 		}
 		a.stage = stageAwaitingAnswer
-		if a.deadline = a.startedAt + attemptTimeout; p.wasConnected {
-			a.deadline = min(a.deadline, now+p.module.config.retryTimeout/2)
+		if a.expiresAt = a.startedAt + attemptTimeout; p.wasConnected {
+			a.expiresAt = min(a.expiresAt, now+p.module.config.retryTimeout/2)
 		}
-		p.module.scheduleAt(a.deadline)
+		p.module.scheduleAt(a.expiresAt)
 		if !a.send(a.handshake.startHello()) {
 			return
 		}
@@ -152,7 +152,7 @@ func (a *dialAttempt) handleEvents(events uint32) {
 // handleAnswer handles the acceptor's answer.
 func (a *dialAttempt) handleAnswer(b []byte) {
 	err := a.handshake.checkAnswer(b)
-	p, answer := a.peer, &a.handshake.answer
+	p, answer := a.peer, &a.handshake.receivedAnswer
 	a.hasAnswered = err == nil && (answer.outcome == outcomeAccepted || answer.outcome == outcomeCrossed || answer.outcome == outcomeNoCard)
 	switch {
 	case err != nil:
@@ -163,11 +163,11 @@ func (a *dialAttempt) handleAnswer(b []byte) {
 		a.fail(errors.New(outcomeNames[outcomeCrossed]), false)
 	case answer.outcome != outcomeAccepted:
 		a.fail(errors.New(outcomeNames[answer.outcome]), answer.outcome != outcomeNoCard)
-	case p.state.remote != 0 && answer.acceptorState != p.state.remote:
+	case p.stateIDs.remote != 0 && answer.acceptorState != p.stateIDs.remote:
 		p.fail("connect", p.endedByPeerError(" and opened another one"))
 	default:
 		// The first answer wins.
-		p.dialers[a.slot].cancelExcept(a)
+		p.dialersBySlot[a.slot].cancelExcept(a)
 		a.stage = stageAwaitingWelcome
 		a.send(a.handshake.makeProof(p.path.nextExpected))
 	}
@@ -181,8 +181,8 @@ func (a *dialAttempt) handleWelcome(b []byte) {
 		return
 	}
 	p := a.peer
-	p.state.remote, p.peerLimits = a.handshake.answer.acceptorState, a.handshake.answer.limits
-	l := &link{module: p.module, peer: p, slot: a.slot, fd: a.fd, remoteAddr: a.addr, localAddr: localAddr(a.fd), isCaller: true}
+	p.stateIDs.remote, p.peerLimits = a.handshake.receivedAnswer.acceptorState, a.handshake.receivedAnswer.limits
+	l := &link{module: p.module, peer: p, slot: a.slot, fd: a.fd, remoteAddr: a.remoteAddr, localAddr: localAddr(a.fd), isCaller: true}
 	a.fd = -1
 	if err := p.addLink(l, ackedUpTo); err != nil {
 		p.fail("connect", err)
@@ -203,15 +203,15 @@ func (a *dialAttempt) send(b []byte) bool {
 func (a *dialAttempt) fail(err error, isFinal bool) {
 	p := a.peer
 	a.close()
-	d := p.dialers[a.slot]
+	d := p.dialersBySlot[a.slot]
 	if d == nil || p.isClosed {
 		return
 	}
-	d.attempts = slices.DeleteFunc(d.attempts, func(x *dialAttempt) bool { return x == a })
-	p.recordFailure(d, failure{a.addr, err, isFinal})
+	d.runningAttempts = slices.DeleteFunc(d.runningAttempts, func(x *dialAttempt) bool { return x == a })
+	p.recordFailure(d, failure{a.remoteAddr, err, isFinal})
 	// The cause is temporary, and another address would be second best.
 	if d.nextAddrAt = 0; a.hasAnswered {
-		d.addrsTried = len(d.addrs)
+		d.addrsTried = len(d.roundAddrs)
 	}
 	// Next address or next round.
 	p.module.scheduleAt(0)

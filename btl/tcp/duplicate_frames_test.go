@@ -80,8 +80,8 @@ func TestLink_FrameArrivesByTwoLinks_IsDeliveredOnce(t *testing.T) {
 			}
 			slow.Write(frame(0)[:c.size/2])
 			j.until("half of the frame", func() bool {
-				l := p.links[1]
-				return l.mode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= c.size/2-headerSize
+				l := p.linksBySlot[1]
+				return l.readMode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= c.size/2-headerSize
 			})
 			fast.Write(append(frame(0), frame(1)...))
 			j.until("two frames", func() bool { return p.path.nextExpected == due+2 })
@@ -121,26 +121,26 @@ func TestPeek_FrameArrivesByTwoLinks_DropsThePeekedOne(t *testing.T) {
 		}
 		peeked := func(k uint64) func() bool {
 			return func() bool {
-				got := p.inbound.source.Peek(1)
+				got := p.inboundPath.source.Peek(1)
 				if got == nil {
 					return false
 				}
 				if !bytes.Equal(got, frame(k)[headerSize:]) {
 					t.Fatalf("peeked at %d bytes %q, want frame %d", len(got), got[0], k)
 				}
-				p.inbound.source.Drop()
+				p.inboundPath.source.Drop()
 				return true
 			}
 		}
 		slow.Write(frame(0)[:size/2])
 		j.until("half of the frame", func() bool {
-			l := p.links[1]
-			return l.mode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= size/2-headerSize
+			l := p.linksBySlot[1]
+			return l.readMode != modeHeader && l.bodyReceived+l.writePos-l.readPos >= size/2-headerSize
 		})
 		fast.Write(frame(0))
 		j.until("frame 0", peeked(0), b)
 		slow.Write(frame(0)[size/2:])
-		j.until("the rest is skipped", func() bool { return p.links[1].mode == modeHeader })
+		j.until("the rest is skipped", func() bool { return p.linksBySlot[1].readMode == modeHeader })
 		slow.Write(frame(1))
 		j.until("frame 1", peeked(1), b)
 		fast.Write(frame(2))

@@ -13,11 +13,11 @@ import (
 // endpoint is the sending end of the path to a peer.
 type endpoint struct {
 	// nil if closed.
-	peer    *peerConn
-	wasUsed bool
-	chunk   *chunk
+	peer          *peerConn
+	wasUsed       bool
+	reservedChunk *chunk
 	// The last reservation, header included.
-	reservation []byte
+	reservedFrame []byte
 }
 
 // Reach implements btl.Module. It checks only the card.
@@ -37,15 +37,15 @@ func (m *module) decodeReachable(peer framework.Peer) (*businessCard, error) {
 	if err := m.config.security.mismatch(card.security); err != nil {
 		return nil, err
 	}
-	if len(card.addrs) == 0 {
+	if len(card.publishedAddrs) == 0 {
 		return nil, fmt.Errorf("the peer has published no address: see btl.tcp.address_include there")
 	}
 	if p := m.peers.byIncarnation[peer.Incarnation]; p != nil && p.wasConnected {
 		return &card, nil
 	}
 	ifs := m.hostInterfaces()
-	if len(netaddr.Order(ifs, card.addrs)) == 0 {
-		return nil, fmt.Errorf("none of the peer's addresses is usable from here: %v", card.addrs)
+	if len(netaddr.Order(ifs, card.publishedAddrs)) == 0 {
+		return nil, fmt.Errorf("none of the peer's addresses is usable from here: %v", card.publishedAddrs)
 	}
 	return &card, nil
 }
@@ -61,27 +61,27 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 		p = m.newPeerConn(peer.Incarnation, card)
 	}
 	p.setCard(card)
-	if p.outbound.endpoint != nil {
-		p.outbound.endpoint.Close()
+	if p.outboundPath.endpoint != nil {
+		p.outboundPath.endpoint.Close()
 	}
-	p.outbound.endpoint = &endpoint{peer: p}
+	p.outboundPath.endpoint = &endpoint{peer: p}
 	// A poll reports the limits, when the protocol has the endpoint.
-	p.outbound.hasReportedLimits = false
-	p.outbound.pathsOpened++
-	p.sendControl(kindOpen, binary.LittleEndian.AppendUint64(nil, p.outbound.pathsOpened))
+	p.outboundPath.hasReportedLimits = false
+	p.outboundPath.pathsOpened++
+	p.sendControl(kindOpen, binary.LittleEndian.AppendUint64(nil, p.outboundPath.pathsOpened))
 	m.scheduleAt(0)
-	m.pacer.countdown = 0
-	return p.outbound.endpoint, nil
+	m.pacer.pollsUntilSockets = 0
+	return p.outboundPath.endpoint, nil
 }
 
 // canSend reports whether a frame of n bytes can be sent now. Without room it requests an ack.
 func (e *endpoint) canSend(n int) bool {
 	p := e.peer
-	if p == nil || !p.outbound.hasReportedLimits {
+	if p == nil || !p.outboundPath.hasReportedLimits {
 		return false
 	}
 	if !p.path.hasRoom(headerSize + n) {
-		p.module.pacer.countdown = 0
+		p.module.pacer.pollsUntilSockets = 0
 		if p.acks.requestedUpTo < p.path.nextNumber {
 			p.requestAck()
 		}
@@ -104,17 +104,17 @@ func (e *endpoint) Reserve(n int, _ btl.Placement) []byte {
 	if !e.canSend(n) {
 		return nil
 	}
-	e.chunk, e.reservation = e.peer.sendBuffer.reserve(headerSize + n)
-	return e.reservation[headerSize:]
+	e.reservedChunk, e.reservedFrame = e.peer.sendBuffer.reserve(headerSize + n)
+	return e.reservedFrame[headerSize:]
 }
 
 // Commit implements btl.Endpoint.
 func (e *endpoint) Commit(n int) {
-	if e.peer == nil || e.reservation == nil {
+	if e.peer == nil || e.reservedFrame == nil {
 		return
 	}
 	h := header{bodySize: n, kind: kindFrame}
-	e.commitFrame(h, e.reservation[:headerSize+n], nil, nil)
+	e.commitFrame(h, e.reservedFrame[:headerSize+n], nil, nil)
 }
 
 // SendShort implements btl.ShortSender.
@@ -124,7 +124,7 @@ func (e *endpoint) SendShort(h btl.ShortHeader, payload []byte) bool {
 		return false
 	}
 	var b []byte
-	e.chunk, b = e.peer.sendBuffer.reserve(headerSize + n)
+	e.reservedChunk, b = e.peer.sendBuffer.reserve(headerSize + n)
 	h.Put(b[headerSize:])
 	copy(b[headerSize+btl.ShortHeaderSize:], payload)
 	e.commitFrame(header{bodySize: n, kind: kindFrame}, b, nil, nil)
@@ -138,7 +138,7 @@ func (e *endpoint) Gather(head, payload []byte, c btl.LocalCompletion) bool {
 		return false
 	}
 	var b []byte
-	e.chunk, b = e.peer.sendBuffer.reserve(headerSize + len(head))
+	e.reservedChunk, b = e.peer.sendBuffer.reserve(headerSize + len(head))
 	copy(b[headerSize:], head)
 	e.commitFrame(header{bodySize: n, kind: kindFrame, gatherSize: len(head)}, b, payload, c)
 	return true
@@ -148,10 +148,10 @@ func (e *endpoint) Gather(head, payload []byte, c btl.LocalCompletion) bool {
 func (e *endpoint) commitFrame(h header, head, payload []byte, c btl.LocalCompletion) {
 	p := e.peer
 	h.encode(head)
-	at := e.chunk.used
-	number := p.path.push(frame{bytes: head, payload: payload, completion: c, chunk: e.chunk, chunkOffset: at})
+	at := e.reservedChunk.usedBytes
+	number := p.path.push(frame{copiedBytes: head, borrowedPayload: payload, completion: c, chunk: e.reservedChunk, chunkOffset: at})
 	p.sendBuffer.commit(len(head), number)
-	e.reservation = nil
+	e.reservedFrame = nil
 	p.flushFrames()
 }
 
@@ -195,11 +195,11 @@ func (e *endpoint) Close() {
 	if p == nil {
 		return
 	}
-	e.peer, p.outbound.endpoint = nil, nil
+	e.peer, p.outboundPath.endpoint = nil, nil
 	for n := p.path.firstUnacked; n < p.path.nextNumber; n++ {
 		if f := p.path.frameAt(n); f.completion != nil {
 			done := f.completion
-			f.payload, f.completion = slices.Clone(f.payload), nil
+			f.borrowedPayload, f.completion = slices.Clone(f.borrowedPayload), nil
 			done.LocallyComplete()
 		}
 	}

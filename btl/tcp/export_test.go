@@ -27,7 +27,7 @@ func SmallestTLS(rank int, p any) {
 }
 
 // Links sets how many links there are.
-func Links(n int) func(int, any) { return func(_ int, p any) { p.(*params).Links = n } }
+func Links(n int) func(int, any) { return func(_ int, p any) { p.(*params).LinkCount = n } }
 
 // Breaking is the component with connections that break in about one of One polls with events.
 type Breaking struct {
@@ -65,7 +65,7 @@ func (m *breaking) Poll() int {
 		return n
 	}
 	for _, p := range m.peers.byIncarnation {
-		for _, l := range p.links {
+		for _, l := range p.linksBySlot {
 			if l != nil && m.rnd.IntN(2) == 0 {
 				how := unix.SHUT_RDWR
 				if m.rnd.IntN(2) == 0 {
@@ -109,7 +109,7 @@ func (m *placed) Unwrap() any { return m.module }
 
 // Poll implements progress.Source.
 func (m *placed) Poll() (n int) {
-	if m.pacer.countdown > 1 && !m.env.Bell().Armed() { // it does not look at its sockets
+	if m.pacer.pollsUntilSockets > 1 && !m.env.Bell().Armed() { // it does not look at its sockets
 		return m.module.Poll()
 	}
 	m.on(func() { n = m.module.Poll() })

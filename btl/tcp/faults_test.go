@@ -22,7 +22,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // cut ends all links of a process as the network does.
 func (p *process) cut() {
 	for _, q := range p.peers.byIncarnation {
-		for _, l := range q.links {
+		for _, l := range q.linksBySlot {
 			if l != nil {
 				unix.Shutdown(l.fd, unix.SHUT_RDWR)
 			}
@@ -43,7 +43,7 @@ func TestLink_Lost_ReconnectsAndRetransmitsInOrder(t *testing.T) {
 			case round%2 == 0:
 				a.cut()
 			default: // With unread data.
-				b.peers.byIncarnation[a.incarnation].links[0].close()
+				b.peers.byIncarnation[a.incarnation].linksBySlot[0].close()
 			}
 		}
 		j.until("all frames", func() bool { return len(b.got) == from+50 })
@@ -72,11 +72,11 @@ func TestConnect_BothDialAtOnce_OneLinkStays(t *testing.T) {
 			j.send(x, []byte("x"))
 			j.send(y, []byte("y"))
 			j.until("both frames", func() bool { return len(a.got) == 1 && len(b.got) == 1 })
-			j.until("the end of the other connection", func() bool { return len(a.inbound.conns)+len(b.inbound.conns) == 0 })
+			j.until("the end of the other connection", func() bool { return len(a.inbound.handshakingConns)+len(b.inbound.handshakingConns) == 0 })
 			for _, p := range j.procs {
 				for _, q := range p.peers.byIncarnation {
-					if q.path.countUp() != 1 || q.reconnects != 0 || p.inbound.refusedCount != 0 {
-						t.Fatalf("rank %d: %d links, %d made again, %d strangers: %s", p.rank, q.path.countUp(), q.reconnects, p.inbound.refusedCount, p.log.String())
+					if q.path.countUp() != 1 || q.reconnectCount != 0 || p.inbound.refusedCount != 0 {
+						t.Fatalf("rank %d: %d links, %d made again, %d strangers: %s", p.rank, q.path.countUp(), q.reconnectCount, p.inbound.refusedCount, p.log.String())
 					}
 				}
 			}
@@ -104,7 +104,7 @@ func TestReconnect_NewIncarnation_GetsNoOldFrame(t *testing.T) {
 	a, b, e := j.met()
 	// b dies without a word.
 	for _, p := range b.peers.byIncarnation {
-		for _, l := range p.links {
+		for _, l := range p.linksBySlot {
 			if l != nil {
 				l.close()
 			}
@@ -167,7 +167,7 @@ func TestReconnect_HostRefuses_FailsSoonWithAttempts(t *testing.T) {
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 }, b)
 	err := a.lost[0]
 	if !errors.Is(err, framework.ErrTransport) || errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), "connection refused") ||
-		!strings.Contains(err.Error(), net.JoinHostPort("127.0.0.1", itoa(b.host.port))) || !strings.Contains(err.Error(), b.env.Identity.Proc.String()) {
+		!strings.Contains(err.Error(), net.JoinHostPort("127.0.0.1", itoa(b.host.listenPort))) || !strings.Contains(err.Error(), b.env.Identity.Proc.String()) {
 		t.Error(err)
 	}
 	if d := time.Since(start); d > 20*time.Second { // long before retry_timeout
@@ -176,17 +176,17 @@ func TestReconnect_HostRefuses_FailsSoonWithAttempts(t *testing.T) {
 }
 
 func TestConnect_NoAnswer_ErrorHasEachAddress(t *testing.T) {
-	j := newJob(t, 2, func(_ int, p *params) { p.Connect = 300 * time.Millisecond })
+	j := newJob(t, 2, func(_ int, p *params) { p.ConnectTimeout = 300 * time.Millisecond })
 	a, b := j.procs[0], j.procs[1]
 	card, _ := decodeCard(b.Blob())
-	card.port = 1 // Closed.
+	card.listenPort = 1 // Closed.
 	peer := b.card()
 	peer.Blob = card.encode()
 	if _, err := a.Connect(peer); err != nil {
 		t.Fatal(err)
 	}
 	j.until("the path is lost", func() bool { return len(a.lost) > 0 })
-	for _, addr := range card.addrs {
+	for _, addr := range card.publishedAddrs {
 		if err := a.lost[0]; !errors.Is(err, btl.ErrNeverOpened) || !strings.Contains(err.Error(), net.JoinHostPort(addr.String(), "1")+": connection refused") {
 			t.Error(err)
 		}
@@ -195,19 +195,19 @@ func TestConnect_NoAnswer_ErrorHasEachAddress(t *testing.T) {
 
 func TestListen_PortRangeInUse_IsError(t *testing.T) {
 	j := newJob(t, 1, nil)
-	port := j.procs[0].host.port
-	if _, _, err := listen(t.Context(), j.procs[0].host.published, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
+	port := j.procs[0].host.listenPort
+	if _, _, err := listen(t.Context(), j.procs[0].host.publishedAddrs, port, port); err == nil || !strings.Contains(err.Error(), "btl.tcp.port_range") {
 		t.Error(err)
 	}
 }
 
 // It does not fail earlier.
 func TestReconnect_HostSilent_FailsAfterRetryTimeout(t *testing.T) {
-	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 500 * time.Millisecond })
+	j := newJob(t, 2, func(_ int, p *params) { p.RetryTimeout = 500 * time.Millisecond })
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.incarnation]
-	p.addrs = nil // As without a common network.
-	aliveAt := p.links[0].updateLiveness(a.readClock())
+	p.peerAddrs = nil // As without a common network.
+	aliveAt := p.linksBySlot[0].updateLiveness(a.readClock())
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	b.cut()
@@ -229,7 +229,7 @@ func TestPoll_Idle_PollsSocketsRarely(t *testing.T) {
 			a.Poll()
 		}
 		for range 100 * maxIntervalIdle {
-			if a.pacer.countdown <= 1 {
+			if a.pacer.pollsUntilSockets <= 1 {
 				n++
 			}
 			a.Poll()
@@ -251,11 +251,11 @@ func TestAck_AllLinksWithinAFrame_IsSentLater(t *testing.T) {
 	a, b, _ := j.met()
 	p := b.peers.byIncarnation[a.incarnation]
 	now := b.readClock()
-	p.path.bytesSinceAck, p.acks.owedSince, p.path.queues[0].isSocketFull = 100, 1, true
+	p.path.bytesSinceAck, p.acks.owedSince, p.path.queuesBySlot[0].isSocketFull = 100, 1, true
 	if p.runTimers(now); p.acks.owedSince == 0 {
 		t.Fatal("it is forgotten")
 	}
-	p.path.queues[0].isSocketFull = false
+	p.path.queuesBySlot[0].isSocketFull = false
 	if p.runTimers(now + time.Second); p.path.bytesSinceAck != 0 {
 		t.Error("it is not said")
 	}
@@ -268,7 +268,7 @@ func (p *process) connected(q *peerConn) *link {
 	if err != nil {
 		p.j.t.Fatal(err)
 	}
-	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.host.published[0], uint16(p.host.port)))); err != nil && err != unix.EINPROGRESS {
+	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.host.publishedAddrs[0], uint16(p.host.listenPort)))); err != nil && err != unix.EINPROGRESS {
 		p.j.t.Fatal(err)
 	}
 	return &link{module: p.module, peer: q, fd: fd}

@@ -49,8 +49,8 @@ type hello struct {
 
 // limits are the parameters that both ends exchange.
 type limits struct {
-	window uint64
-	frame  uint32
+	windowBytes uint64
+	frameLimit  uint32
 }
 
 func (h *hello) encode() []byte {
@@ -63,8 +63,8 @@ func (h *hello) encode() []byte {
 	le.PutUint64(b[32:], h.callerNonce)
 	le.PutUint64(b[40:], h.callerState)
 	le.PutUint64(b[48:], h.acceptorState)
-	le.PutUint64(b[56:], h.limits.window)
-	le.PutUint32(b[64:], h.limits.frame)
+	le.PutUint64(b[56:], h.limits.windowBytes)
+	le.PutUint32(b[64:], h.limits.frameLimit)
 	copy(b[80:], h.challenge[:])
 	return b
 }
@@ -77,7 +77,7 @@ func decodeHello(b []byte) (h hello, err error) {
 		security: security(b[8]), linkSlot: b[9], rank: le.Uint32(b[12:]),
 		acceptorNonce: le.Uint64(b[16:]), namespaceHash: le.Uint64(b[24:]), callerNonce: le.Uint64(b[32:]),
 		callerState: le.Uint64(b[40:]), acceptorState: le.Uint64(b[48:]),
-		limits:    limits{window: le.Uint64(b[56:]), frame: le.Uint32(b[64:])},
+		limits:    limits{windowBytes: le.Uint64(b[56:]), frameLimit: le.Uint32(b[64:])},
 		challenge: [challengeSize]byte(b[80:]),
 	}
 	if h.linkSlot >= maxLinks || h.callerNonce == 0 || h.callerState == 0 || !h.limits.isPlausible() {
@@ -88,7 +88,7 @@ func decodeHello(b []byte) (h hello, err error) {
 
 // isPlausible reports whether the parameters allow the limits.
 func (l limits) isPlausible() bool {
-	return l.frame >= 256 && l.frame <= 16<<20 && l.window >= 4<<10 && l.window <= 1<<30
+	return l.frameLimit >= 256 && l.frameLimit <= 16<<20 && l.windowBytes >= 4<<10 && l.windowBytes <= 1<<30
 }
 
 func checkMagic(b []byte) error {
@@ -141,8 +141,8 @@ func (a *answer) encode() []byte {
 	copy(b, magic[:])
 	b[8], b[9] = byte(a.security), byte(a.outcome)
 	le.PutUint64(b[16:], a.acceptorState)
-	le.PutUint64(b[24:], a.limits.window)
-	le.PutUint32(b[32:], a.limits.frame)
+	le.PutUint64(b[24:], a.limits.windowBytes)
+	le.PutUint32(b[32:], a.limits.frameLimit)
 	copy(b[40:], a.challenge[:])
 	copy(b[64:], a.proof[:])
 	return b
@@ -154,7 +154,7 @@ func decodeAnswer(b []byte) (a answer, err error) {
 	}
 	a = answer{
 		security: security(b[8]), outcome: outcome(b[9]), acceptorState: le.Uint64(b[16:]),
-		limits:    limits{window: le.Uint64(b[24:]), frame: le.Uint32(b[32:])},
+		limits:    limits{windowBytes: le.Uint64(b[24:]), frameLimit: le.Uint32(b[32:])},
 		challenge: [24]byte(b[40:]), proof: [sha256.Size]byte(b[64:]),
 	}
 	if outcomeNames[a.outcome] == "" || a.outcome == outcomeAccepted && (a.acceptorState == 0 || !a.limits.isPlausible()) {
@@ -172,12 +172,12 @@ const (
 
 // parties are the two ends of a handshake, and the key of the acceptor's card.
 type parties struct {
-	key              [keySize]byte
+	cardKey          [keySize]byte
 	caller, acceptor framework.Proc
 }
 
 func (p *parties) proof(role byte, count uint64, parts ...[]byte) (sum [sha256.Size]byte) {
-	m := hmac.New(sha256.New, p.key[:])
+	m := hmac.New(sha256.New, p.cardKey[:])
 	m.Write(le.AppendUint64([]byte{role}, count))
 	for _, b := range parts {
 		m.Write(b)
@@ -194,9 +194,9 @@ func (p *parties) proof(role byte, count uint64, parts ...[]byte) (sum [sha256.S
 // callerHandshake is the caller's side.
 type callerHandshake struct {
 	parties
-	hello     hello
-	answer    answer
-	sentHello []byte
+	hello          hello
+	receivedAnswer answer
+	sentHello      []byte
 }
 
 // startHello returns the encoded hello with a fresh challenge.
@@ -208,17 +208,17 @@ func (c *callerHandshake) startHello() []byte {
 
 // checkAnswer decodes and verifies the answer.
 func (c *callerHandshake) checkAnswer(b []byte) (err error) {
-	if c.answer, err = decodeAnswer(b); err != nil {
+	if c.receivedAnswer, err = decodeAnswer(b); err != nil {
 		return err
 	}
 	want := c.proof(roleAcceptor, 0, c.sentHello, b[:64])
-	if hmac.Equal(want[:], c.answer.proof[:]) {
+	if hmac.Equal(want[:], c.receivedAnswer.proof[:]) {
 		return nil
 	}
-	if err := c.hello.security.mismatch(c.answer.security); err != nil && c.answer.outcome == outcomeOtherSecurity {
+	if err := c.hello.security.mismatch(c.receivedAnswer.security); err != nil && c.receivedAnswer.outcome == outcomeOtherSecurity {
 		return err
 	}
-	if c.answer.outcome == outcomeUnknownPeer {
+	if c.receivedAnswer.outcome == outcomeUnknownPeer {
 		return fmt.Errorf("%s", outcomeNames[outcomeUnknownPeer])
 	}
 	return fmt.Errorf("the process that answers does not have the key of the peer's card")
@@ -226,7 +226,7 @@ func (c *callerHandshake) checkAnswer(b []byte) (err error) {
 
 // makeProof returns the encoded proof. count is the number of received frames.
 func (c *callerHandshake) makeProof(count uint64) []byte {
-	answered := c.answer.encode()
+	answered := c.receivedAnswer.encode()
 	sum := c.proof(roleCaller, count, c.sentHello, answered)
 	return append(le.AppendUint64(nil, count), sum[:]...)
 }

@@ -62,8 +62,8 @@ func TestAttack_InvalidHello_IsRefusedAndLoggedOnce(t *testing.T) {
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
 	}
-	if len(b.inbound.conns) != 0 || len(b.peers.byIncarnation) != 1 {
-		t.Errorf("%d guests and %d pairs are left", len(b.inbound.conns), len(b.peers.byIncarnation))
+	if len(b.inbound.handshakingConns) != 0 || len(b.peers.byIncarnation) != 1 {
+		t.Errorf("%d guests and %d pairs are left", len(b.inbound.handshakingConns), len(b.peers.byIncarnation))
 	}
 	j.send(e, []byte("still here"))
 	j.until("a frame", func() bool { return len(b.got) == 2 })
@@ -76,8 +76,8 @@ func TestInbound_CallerHangsUp_IsNotLogged(t *testing.T) {
 	b.dial().Close()
 	b.dial().Write(make([]byte, helloSize)) // it is accepted behind that
 	j.until("a stranger is turned away", func() bool { return b.inbound.refusedCount > 0 })
-	if b.inbound.refusedCount != 1 || len(b.inbound.conns) != 0 {
-		t.Errorf("%d strangers, %d guests", b.inbound.refusedCount, len(b.inbound.conns))
+	if b.inbound.refusedCount != 1 || len(b.inbound.handshakingConns) != 0 {
+		t.Errorf("%d strangers, %d guests", b.inbound.refusedCount, len(b.inbound.handshakingConns))
 	}
 	if said := b.log.String(); strings.Contains(said, errEnd.Error()) {
 		t.Error(said)
@@ -94,14 +94,14 @@ func TestAttack_ReplayedHandshake_IsRefused(t *testing.T) {
 	}
 	defer l.Close()
 	card, _ := decodeCard(b.Blob())
-	card.port = uint16(l.Addr().(*net.TCPAddr).Port)
+	card.listenPort = uint16(l.Addr().(*net.TCPAddr).Port)
 	said := make(chan []byte, 1)
 	go func() {
 		from, err := l.Accept()
 		if err != nil {
 			return
 		}
-		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(b.host.port)))
+		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(b.host.listenPort)))
 		if err != nil {
 			return
 		}
@@ -142,11 +142,11 @@ func TestAttack_ManyConnections_DescriptorsAreBounded(t *testing.T) {
 			open = open[1:]
 		}
 		for range 3 {
-			b.pacer.countdown = 0
+			b.pacer.pollsUntilSockets = 0
 			b.Poll()
 		}
-		if len(b.inbound.conns) > maxInboundConns {
-			t.Fatalf("%d strangers are in a handshake", len(b.inbound.conns))
+		if len(b.inbound.handshakingConns) > maxInboundConns {
+			t.Fatalf("%d strangers are in a handshake", len(b.inbound.handshakingConns))
 		}
 		if k%100 == 0 {
 			j.send(e, []byte("x"))
@@ -155,7 +155,7 @@ func TestAttack_ManyConnections_DescriptorsAreBounded(t *testing.T) {
 	j.until("all frames", func() bool { return len(b.got) == 1+(3*maxInboundConns+99)/100 })
 	// A silent caller delays no other.
 	b.timers.startedAt = b.timers.startedAt.Add(-inboundTimeout)
-	j.until("silent strangers are turned away", func() bool { return len(b.inbound.conns) == 0 })
+	j.until("silent strangers are turned away", func() bool { return len(b.inbound.handshakingConns) == 0 })
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -168,10 +168,10 @@ func TestLink_DamagedFrames_ReconnectsWithoutLoss(t *testing.T) {
 	damage := func() {
 		p := a.peers.byIncarnation[b.incarnation]
 		j.until("a link", func() bool {
-			return len(a.lost)+len(b.lost) > 0 || p.links[0] != nil && b.peers.byIncarnation[a.incarnation] != nil && b.peers.byIncarnation[a.incarnation].links[0] != nil
+			return len(a.lost)+len(b.lost) > 0 || p.linksBySlot[0] != nil && b.peers.byIncarnation[a.incarnation] != nil && b.peers.byIncarnation[a.incarnation].linksBySlot[0] != nil
 		})
-		if p.links[0] != nil {
-			p.path.queues[0].pendingAck = []byte(strings.Repeat("garbage ", 3))
+		if p.linksBySlot[0] != nil {
+			p.path.queuesBySlot[0].pendingAck = []byte(strings.Repeat("garbage ", 3))
 			p.markPending()
 		}
 	}
@@ -227,7 +227,7 @@ func TestSecurity_None_AcceptsTheJob(t *testing.T) {
 
 // The caller or the acceptor sends arbitrary bytes in place of each part.
 func FuzzHandshake(f *testing.F) {
-	h := hello{security: securityAuth, linkSlot: 3, rank: 7, acceptorNonce: 1, namespaceHash: 2, callerNonce: 3, callerState: 4, acceptorState: 5, limits: limits{window: 4 << 20, frame: 1 << 17}}
+	h := hello{security: securityAuth, linkSlot: 3, rank: 7, acceptorNonce: 1, namespaceHash: 2, callerNonce: 3, callerState: 4, acceptorState: 5, limits: limits{windowBytes: 4 << 20, frameLimit: 1 << 17}}
 	a := answer{security: securityAuth, outcome: outcomeAccepted, acceptorState: 9, limits: h.limits}
 	f.Add(h.encode())
 	f.Add(a.encode())
@@ -248,7 +248,7 @@ func FuzzHandshake(f *testing.F) {
 			}
 		}
 		c := &callerHandshake{hello: h}
-		c.key[0] = 1
+		c.cardKey[0] = 1
 		c.startHello()
 		if c.checkAnswer(b[:answerSize]) == nil {
 			t.Fatal("an answer without the key is a proof")
@@ -257,7 +257,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal("a welcome without the key is taken")
 		}
 		v := &acceptorHandshake{receivedHello: h.encode()}
-		v.key[0] = 1
+		v.cardKey[0] = 1
 		v.makeAnswer(a)
 		if _, err := v.checkProof(b[:proofSize]); err == nil {
 			t.Fatal("a caller without the key is let in")
@@ -283,7 +283,7 @@ func TestLink_NumberBeyondWindow_EndsOnlyTheLink(t *testing.T) {
 	note := make([]byte, headerSize)
 	h := header{kind: kindAck, flags: flagAckRequest, number: 1 << 60}
 	h.encode(note)
-	from.path.queues[0].pendingAck = note
+	from.path.queuesBySlot[0].pendingAck = note
 	from.markPending()
 	goesOn("a number far ahead")
 	if to.path.ackRequestedUpTo > to.path.nextExpected || to.path.damagedLinks != 1 {
@@ -292,10 +292,10 @@ func TestLink_NumberBeyondWindow_EndsOnlyTheLink(t *testing.T) {
 	for k := range 6 {
 		to.bufferFrame(header{bodySize: 16 << 10, kind: kindFrame, number: to.path.nextExpected + 2 + uint64(k)}, make([]byte, 16<<10))
 	}
-	if len(to.reorder.frames) > 2 {
-		t.Errorf("%d frames are left aside", len(to.reorder.frames))
+	if len(to.reorderBuffer.framesByNumber) > 2 {
+		t.Errorf("%d frames are left aside", len(to.reorderBuffer.framesByNumber))
 	}
-	to.reorder.frames, to.reorder.bytes = map[uint64]bufferedFrame{}, 0 // those are no frames of the peer's
+	to.reorderBuffer.framesByNumber, to.reorderBuffer.bytesBuffered = map[uint64]bufferedFrame{}, 0 // those are no frames of the peer's
 	goesOn("frames whose turn never comes")
 }
 
@@ -322,13 +322,13 @@ func TestInbound_AcceptorWasComputing_AcceptsTheCaller(t *testing.T) {
 	b.PollAll()
 	e := a.connect(b)
 	j.until("the call", func() bool {
-		d := a.peers.byIncarnation[b.incarnation].dialers[0]
-		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
+		d := a.peers.byIncarnation[b.incarnation].dialersBySlot[0]
+		return d != nil && len(d.runningAttempts) == 1 && d.runningAttempts[0].hasSentHello()
 	}, b)
 	b.timers.startedAt = b.timers.startedAt.Add(-2 * inboundTimeout)
 	j.send(e, []byte("waited"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.inbound.refusedCount > 0 || a.peers.byIncarnation[b.incarnation].dialers[0] != nil || b.log.Len() > 0 {
+	if b.inbound.refusedCount > 0 || a.peers.byIncarnation[b.incarnation].dialersBySlot[0] != nil || b.log.Len() > 0 {
 		t.Errorf("%d were turned away: %s", b.inbound.refusedCount, b.log.String())
 	}
 }

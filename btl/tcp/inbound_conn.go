@@ -41,23 +41,23 @@ func (l *listener) handleEvents(uint32) {
 				m.env.Logger.Warn("btl tcp: cannot accept connections, retrying", "error", err)
 			}
 			l.isFailureLogged, l.needsRetry = true, true
-			m.scheduleAt(m.timers.now + 50*time.Millisecond)
+			m.scheduleAt(m.timers.lastClock + 50*time.Millisecond)
 			return
 		}
 	}
 	l.needsRetry = true
-	m.scheduleAt(m.timers.now)
+	m.scheduleAt(m.timers.lastClock)
 }
 
 // inboundConn is an accepted connection until the end of its handshake.
 type inboundConn struct {
-	module          *module
-	fd              int
-	remoteAddr      netip.AddrPort
-	deadline        time.Duration
-	handshakeBuf    []byte
-	isProtocolKnown bool
-	heldHello       []byte
+	module            *module
+	fd                int
+	remoteAddr        netip.AddrPort
+	handshakeDeadline time.Duration
+	handshakeBuf      []byte
+	isProtocolKnown   bool
+	heldHello         []byte
 	// nil before the hello.
 	handshake *acceptorHandshake
 	target    linkTarget
@@ -80,14 +80,14 @@ const (
 
 // acceptConn starts the handshake of an accepted connection.
 func (m *module) acceptConn(fd int, from netip.AddrPort) {
-	c := &inboundConn{module: m, fd: fd, remoteAddr: from, deadline: m.timers.now + inboundTimeout}
-	m.inbound.conns = append(m.inbound.conns, c)
+	c := &inboundConn{module: m, fd: fd, remoteAddr: from, handshakeDeadline: m.timers.lastClock + inboundTimeout}
+	m.inbound.handshakingConns = append(m.inbound.handshakingConns, c)
 	switch local := localAddr(fd).Addr(); {
-	case !slices.Contains(m.host.published, local):
+	case !slices.Contains(m.host.publishedAddrs, local):
 		c.refuse(fmt.Sprintf("it arrived at %v, which is not published", local))
 		return
-	case len(m.inbound.conns) > maxInboundConns:
-		m.inbound.conns[0].refuse("too many connections in the handshake")
+	case len(m.inbound.handshakingConns) > maxInboundConns:
+		m.inbound.handshakingConns[0].refuse("too many connections in the handshake")
 	}
 	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 		c.refuse(err.Error())
@@ -97,14 +97,14 @@ func (m *module) acceptConn(fd int, from netip.AddrPort) {
 		c.refuse(err.Error())
 		return
 	}
-	m.scheduleAt(c.deadline)
+	m.scheduleAt(c.handshakeDeadline)
 	// The hello is often here already.
 	c.handleEvents(unix.EPOLLIN)
 }
 
 // remove removes the connection from the list of the module.
 func (c *inboundConn) remove() {
-	c.module.inbound.conns = slices.DeleteFunc(c.module.inbound.conns, func(x *inboundConn) bool { return x == c })
+	c.module.inbound.handshakingConns = slices.DeleteFunc(c.module.inbound.handshakingConns, func(x *inboundConn) bool { return x == c })
 }
 
 // refuse closes the connection. Only the first refusal is logged, so that a flood does not fill the log.
@@ -179,7 +179,7 @@ func (c *inboundConn) handleHello(b []byte) {
 	world, known := m.env.Worlds.ByHash(h.namespaceHash)
 	incarnation := framework.Incarnation{ID: framework.MakeProcID(world, h.rank), Nonce: h.callerNonce}
 	a := answer{security: m.config.security, outcome: outcomeAccepted, limits: m.localLimits()}
-	c.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{key: m.cardKey, acceptor: m.env.Identity.Proc}}
+	c.handshake = &acceptorHandshake{hello: h, receivedHello: b, parties: parties{cardKey: m.cardKey, acceptor: m.env.Identity.Proc}}
 	switch {
 	case h.security != m.config.security:
 		a.outcome = outcomeOtherSecurity
@@ -211,12 +211,12 @@ func (c *inboundConn) findPeer(incarnation framework.Incarnation) outcome {
 	m, h := c.module, &c.handshake.hello
 	p := m.peers.byIncarnation[incarnation]
 	// The caller has a new state.
-	if p != nil && p.state.remote != 0 && p.state.remote != h.callerState {
+	if p != nil && p.stateIDs.remote != 0 && p.stateIDs.remote != h.callerState {
 		p = nil
 		if h.acceptorState != 0 {
 			return outcomeEnded
 		}
-	} else if h.acceptorState != 0 && (p == nil || p.state.local != h.acceptorState) {
+	} else if h.acceptorState != 0 && (p == nil || p.stateIDs.local != h.acceptorState) {
 		return outcomeEnded
 	}
 	c.target = linkTarget{peer: p, remoteState: h.callerState}
@@ -224,9 +224,9 @@ func (c *inboundConn) findPeer(incarnation framework.Incarnation) outcome {
 		c.target.localState = randomState()
 		return outcomeAccepted
 	}
-	c.target.localState = p.state.local
+	c.target.localState = p.stateIDs.local
 	// If both ends dial, the link of the lower nonce stays.
-	if d := p.dialers[h.linkSlot]; d != nil && m.env.Self.Nonce < incarnation.Nonce && slices.ContainsFunc(d.attempts, (*dialAttempt).hasSentHello) {
+	if d := p.dialersBySlot[h.linkSlot]; d != nil && m.env.Self.Nonce < incarnation.Nonce && slices.ContainsFunc(d.runningAttempts, (*dialAttempt).hasSentHello) {
 		return outcomeCrossed
 	}
 	return outcomeAccepted
@@ -258,10 +258,10 @@ func (c *inboundConn) handleProof(b []byte) {
 			return
 		}
 		target.peer = m.newPeerConn(incarnation, nil)
-		target.peer.state.local = target.localState
+		target.peer.stateIDs.local = target.localState
 	}
 	p := target.peer
-	p.state.remote, p.peerLimits = target.remoteState, v.hello.limits
+	p.stateIDs.remote, p.peerLimits = target.remoteState, v.hello.limits
 	fd := c.fd
 	c.remove()
 	c.fd = -1

@@ -94,7 +94,7 @@ func (j *job) open(rank int, change func(rank int, p *params)) *process {
 	p := &process{j: j, rank: rank, incarnation: framework.Incarnation{ID: framework.MakeProcID(0, uint32(rank)), Nonce: j.incarnations}}
 	values := new(params)
 	framework.FillDefaults(values)
-	values.Include = []string{"lo"}
+	values.AddressInclude = []string{"lo"}
 	if change != nil {
 		change(rank, values)
 	}
@@ -153,7 +153,7 @@ func (j *job) until(what string, cond func() bool, held ...*process) {
 		}
 		for _, p := range j.procs {
 			if !p.isClosed && (len(held) == 0 || held[0] != p) {
-				p.pacer.countdown = 0
+				p.pacer.pollsUntilSockets = 0
 				p.Poll()
 			}
 		}
@@ -185,7 +185,7 @@ func (j *job) met() (a, b *process, e btl.Endpoint) {
 // dial connects without a card.
 func (p *process) dial() net.Conn {
 	p.j.t.Helper()
-	c, err := net.Dial("tcp", net.JoinHostPort(p.host.published[0].String(), fmt.Sprint(p.host.port)))
+	c, err := net.Dial("tcp", net.JoinHostPort(p.host.publishedAddrs[0].String(), fmt.Sprint(p.host.listenPort)))
 	if err != nil {
 		p.j.t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type link struct {
 
 	state connState
 	// Reason of the state, from connDraining on.
-	err      error
+	lossErr  error
 	liveness liveness
 
 	isQueued       bool
@@ -55,7 +55,7 @@ func (l *link) handleEvents(events uint32) {
 			l.enqueue()
 		}
 	}
-	if q := &l.peer.path.queues[l.slot]; out && q.isSocketFull {
+	if q := &l.peer.path.queuesBySlot[l.slot]; out && q.isSocketFull {
 		q.isSocketFull = false
 		l.peer.markPending()
 	}
@@ -63,29 +63,29 @@ func (l *link) handleEvents(events uint32) {
 
 // canRead reports whether readFrames may make progress.
 func (l *link) canRead() bool {
-	return l.state < connClosed && l.mode != modeOutOfOrder && (!l.isSocketEmpty && l.state < connFailed || l.hasBufferedFrame())
+	return l.state < connClosed && l.readMode != modeOutOfOrder && (!l.isSocketEmpty && l.state < connFailed || l.hasBufferedFrame())
 }
 
-// hasBufferedFrame reports whether buf allows progress without a read of the socket.
+// hasBufferedFrame reports whether readBuf allows progress without a read of the socket.
 func (l *link) hasBufferedFrame() bool {
 	if l.state >= connDamaged {
 		return false
 	}
-	switch unread := l.writePos - l.readPos; l.mode {
+	switch unread := l.writePos - l.readPos; l.readMode {
 	case modeOutOfOrder:
 		return false
 	case modeHeader:
 		return unread >= headerSize
 	case modeUndecided:
-		return unread >= l.header.gatherSize
+		return unread >= l.frameHeader.gatherSize
 	case modeBuffered:
-		return unread >= l.header.bodySize
+		return unread >= l.frameHeader.bodySize
 	default:
 		return unread > 0
 	}
 }
 
-// needsPoll reports whether a direct read has left data that no event announces, in buf or in TLS.
+// needsPoll reports whether a direct read has left data that no event announces, in readBuf or in TLS.
 func (l *link) needsPoll() bool { return l.canRead() && (l.hasBufferedFrame() || l.isEncrypted) }
 
 // enqueue adds the link to module.readyLinks.
@@ -100,7 +100,7 @@ func (l *link) enqueue() {
 // peer that has closed or died may be in the socket.
 func (l *link) failAfterDrain(err error) {
 	if l.state == connOpen {
-		l.state, l.err = connDraining, err
+		l.state, l.lossErr = connDraining, err
 	}
 	l.hasSocketEnded, l.isSocketEmpty = true, false
 	l.enqueue()
@@ -110,7 +110,7 @@ func (l *link) failAfterDrain(err error) {
 // fail closes the link at the next poll. The first error stays.
 func (l *link) fail(err error) {
 	if l.state < connFailed {
-		l.state, l.err = connFailed, err
+		l.state, l.lossErr = connFailed, err
 		l.peer.markPending()
 	}
 }
@@ -126,15 +126,15 @@ func (l *link) close() {
 	if l.state == connClosed {
 		return
 	}
-	l.updateLiveness(l.module.timers.now)
+	l.updateLiveness(l.module.timers.lastClock)
 	l.state = connClosed
 	l.module.closeSocket(l.fd)
-	if l.buf != nil && !l.isInUpcall {
-		l.module.buffers.put(l.buf)
+	if l.readBuf != nil && !l.isInUpcall {
+		l.module.bufferPool.put(l.readBuf)
 	}
-	l.buf, l.readPos, l.writePos, l.body = nil, 0, 0, nil
-	if l.peer.links[l.slot] == l {
-		l.peer.links[l.slot] = nil
+	l.readBuf, l.readPos, l.writePos, l.frameBody = nil, 0, 0, nil
+	if l.peer.linksBySlot[l.slot] == l {
+		l.peer.linksBySlot[l.slot] = nil
 		l.peer.path.linkDown(l.slot)
 	}
 }
@@ -155,25 +155,25 @@ func splitEvents(events uint32) (in, out bool) {
 	return events&^unix.EPOLLOUT != 0, events&^(unix.EPOLLIN|unix.EPOLLRDHUP) != 0
 }
 
-// fillBuffer reads from the socket into buf, and reports whether it got data.
+// fillBuffer reads from the socket into readBuf, and reports whether it got data.
 func (l *link) fillBuffer() bool {
 	if l.isSocketEmpty || l.state >= connFailed {
 		return false
 	}
-	if l.buf == nil {
-		l.buf = l.module.buffers.get(readBufferSize)
+	if l.readBuf == nil {
+		l.readBuf = l.module.bufferPool.get(readBufferSize)
 		l.readPos, l.writePos = 0, 0
 	} else if l.readPos == l.writePos {
 		l.readPos, l.writePos = 0, 0
-	} else if l.readPos > 0 && len(l.buf)-l.writePos < readBufferSize/2 {
-		l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
+	} else if l.readPos > 0 && len(l.readBuf)-l.writePos < readBufferSize/2 {
+		l.writePos = copy(l.readBuf, l.readBuf[l.readPos:l.writePos])
 		l.readPos = 0
 	}
-	end := len(l.buf)
+	end := len(l.readBuf)
 	if l.expectsLarge {
 		end = min(end, l.writePos+readAheadSize)
 	}
-	n := l.readInto(l.buf[l.writePos:end])
+	n := l.readInto(l.readBuf[l.writePos:end])
 	l.writePos += n
 	return n > 0
 }
@@ -185,16 +185,16 @@ func (l *link) readInto(b []byte) int {
 }
 
 // readBodyAndHeader reads the rest of a large frame, and in the same system call the header of
-// the next one into buf, which must be empty. It returns the bytes of rest.
+// the next one into readBuf, which must be empty. It returns the bytes of rest.
 func (l *link) readBodyAndHeader(rest []byte) int {
 	if l.isEncrypted {
 		return l.readInto(rest)
 	}
-	if l.buf == nil {
-		l.buf = l.module.buffers.get(readBufferSize)
+	if l.readBuf == nil {
+		l.readBuf = l.module.bufferPool.get(readBufferSize)
 	}
 	vec := &l.module.scratch.readVec
-	vec[0], vec[1] = rest, l.buf[:readAheadSize]
+	vec[0], vec[1] = rest, l.readBuf[:readAheadSize]
 	n, err := unix.Readv(l.fd, vec[:])
 	clear(vec[:])
 	n = l.handleRead(n, len(rest)+readAheadSize, err)
@@ -206,7 +206,7 @@ func (l *link) readBodyAndHeader(rest []byte) int {
 func (l *link) handleRead(n, size int, err error) int {
 	switch {
 	case n > 0:
-		l.liveness.lastReadAt = l.module.timers.now
+		l.liveness.lastReadAt = l.module.timers.lastClock
 		// A short read has emptied the socket, and an event announces later bytes. TLS returns at
 		// most one record.
 		if n < size && !l.hasSocketEnded && !l.isEncrypted {
@@ -215,7 +215,7 @@ func (l *link) handleRead(n, size int, err error) int {
 		return n
 	case err == unix.EINTR:
 	case l.state == connDraining:
-		l.fail(l.err)
+		l.fail(l.lossErr)
 	case err == unix.EAGAIN:
 		l.isSocketEmpty = true
 	case n == 0 && err == nil:

@@ -11,14 +11,14 @@ import (
 // slotDialer is the dialing of the link in one slot. A round tries each address once.
 type slotDialer struct {
 	backoff
-	network int
-	// Addresses of this round; nil between rounds.
-	addrs          []netip.Addr
-	roundStartedAt time.Duration
-	addrsTried     int
-	nextAddrAt     time.Duration
-	attempts       []*dialAttempt
-	failures       []failure
+	networkIndex int
+	// nil between rounds.
+	roundAddrs      []netip.Addr
+	roundStartedAt  time.Duration
+	addrsTried      int
+	nextAddrAt      time.Duration
+	runningAttempts []*dialAttempt
+	roundFailures   []failure
 }
 
 // parallelDialDelay is the time after which the next address is tried beside an unanswered one.
@@ -26,12 +26,12 @@ const parallelDialDelay = 250 * time.Millisecond
 
 // cancelExcept closes the attempts except one.
 func (d *slotDialer) cancelExcept(kept *dialAttempt) {
-	for _, a := range d.attempts {
+	for _, a := range d.runningAttempts {
 		if a != kept {
 			a.close()
 		}
 	}
-	d.attempts = slices.DeleteFunc(d.attempts, func(a *dialAttempt) bool { return a != kept })
+	d.runningAttempts = slices.DeleteFunc(d.runningAttempts, func(a *dialAttempt) bool { return a != kept })
 }
 
 // chooseNetwork returns the network for the link in a slot.
@@ -40,11 +40,11 @@ func (p *peerConn) chooseNetwork(slot, linksUp, preferred int) int {
 		return anyNetwork
 	}
 	var others []int
-	for i, l := range p.links {
+	for i, l := range p.linksBySlot {
 		if l != nil {
 			others = append(others, p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()))
-		} else if d := p.dialers[i]; d != nil && i != slot && d.addrs != nil {
-			others = append(others, d.network)
+		} else if d := p.dialersBySlot[i]; d != nil && i != slot && d.roundAddrs != nil {
+			others = append(others, d.networkIndex)
 		}
 	}
 	return p.leastUsed(others, preferred)
@@ -52,31 +52,31 @@ func (p *peerConn) chooseNetwork(slot, linksUp, preferred int) int {
 
 // dialLink starts or continues attempts in a slot.
 func (p *peerConn) dialLink(slot int, now time.Duration, linksUp int) {
-	d := p.dialers[slot]
+	d := p.dialersBySlot[slot]
 	if d == nil {
 		d = &slotDialer{}
 		if p.wasConnected && p.module.env.Self.Nonce > p.incarnation.Nonce {
 			// The other end dials first.
 			d.nextRoundAt = now + 5*minRedialPause
 		}
-		p.dialers[slot] = d
+		p.dialersBySlot[slot] = d
 	}
 	p.changeNetwork(d, slot, now, linksUp)
 	if now < d.nextRoundAt {
 		p.module.scheduleAt(d.nextRoundAt)
 		return
 	}
-	if d.addrs == nil {
-		d.network = p.chooseNetwork(slot, linksUp, d.network)
-		d.addrs, d.roundStartedAt, d.addrsTried, d.failures = p.addrOrder(d.network, p.lastGoodAddr(slot)), now, 0, nil
+	if d.roundAddrs == nil {
+		d.networkIndex = p.chooseNetwork(slot, linksUp, d.networkIndex)
+		d.roundAddrs, d.roundStartedAt, d.addrsTried, d.roundFailures = p.addrOrder(d.networkIndex, p.lastGoodAddr(slot)), now, 0, nil
 	}
 	d.expireAttempts(now)
 	p.startAttempts(d, slot, now, linksUp)
 	switch {
-	case len(d.attempts) == 0 || p.hasNoListener(d):
+	case len(d.runningAttempts) == 0 || p.hasNoListener(d):
 		d.cancelExcept(nil)
 		p.endRound(d, slot, now)
-	case d.addrsTried < len(d.addrs):
+	case d.addrsTried < len(d.roundAddrs):
 		p.module.scheduleAt(d.nextAddrAt)
 	}
 }
@@ -84,27 +84,27 @@ func (p *peerConn) dialLink(slot int, now time.Duration, linksUp int) {
 // changeNetwork adapts a running round to links that have come or gone. If the last link is lost, the
 // round continues in all networks. If another link uses the network now, the next round starts at once.
 func (p *peerConn) changeNetwork(d *slotDialer, slot int, now time.Duration, linksUp int) {
-	if d.addrs == nil {
+	if d.roundAddrs == nil {
 		return
 	}
-	switch network := p.chooseNetwork(slot, linksUp, d.network); {
-	case network == d.network:
+	switch network := p.chooseNetwork(slot, linksUp, d.networkIndex); {
+	case network == d.networkIndex:
 	case network == anyNetwork:
-		d.network = network
+		d.networkIndex = network
 		more := p.addrOrder(network, p.lastGoodAddr(slot))
-		d.addrs = append(d.addrs, slices.DeleteFunc(more, func(a netip.Addr) bool { return slices.Contains(d.addrs, a) })...)
+		d.roundAddrs = append(d.roundAddrs, slices.DeleteFunc(more, func(a netip.Addr) bool { return slices.Contains(d.roundAddrs, a) })...)
 	default:
 		d.cancelExcept(nil)
-		d.addrs, d.nextRoundAt = nil, now
+		d.roundAddrs, d.nextRoundAt = nil, now
 	}
 }
 
 // expireAttempts fails the attempts that are past their deadline.
 func (d *slotDialer) expireAttempts(now time.Duration) {
-	for _, a := range slices.Clone(d.attempts) {
+	for _, a := range slices.Clone(d.runningAttempts) {
 		switch {
-		case now < a.deadline:
-			a.peer.module.scheduleAt(a.deadline)
+		case now < a.expiresAt:
+			a.peer.module.scheduleAt(a.expiresAt)
 		case a.hasSentHello():
 			a.fail(errSilent, false)
 		default:
@@ -115,22 +115,22 @@ func (d *slotDialer) expireAttempts(now time.Duration) {
 
 // startAttempts tries the next address, and more while no attempt is running.
 func (p *peerConn) startAttempts(d *slotDialer, slot int, now time.Duration, linksUp int) {
-	for d.addrsTried < len(d.addrs) && (len(d.attempts) == 0 || now >= d.nextAddrAt) {
-		addr := netip.AddrPortFrom(d.addrs[d.addrsTried], p.card.port)
+	for d.addrsTried < len(d.roundAddrs) && (len(d.runningAttempts) == 0 || now >= d.nextAddrAt) {
+		addr := netip.AddrPortFrom(d.roundAddrs[d.addrsTried], p.card.listenPort)
 		d.addrsTried++
 		d.nextAddrAt = now + parallelDialDelay
 		if a, err := p.startAttempt(slot, addr); err != nil {
 			p.recordFailure(d, failure{addr, err, linksUp == 0 && !p.wasConnected && err != unix.EADDRNOTAVAIL})
 		} else {
-			d.attempts = append(d.attempts, a)
+			d.runningAttempts = append(d.runningAttempts, a)
 		}
 	}
 }
 
 // endRound ends a round without success.
 func (p *peerConn) endRound(d *slotDialer, slot int, now time.Duration) {
-	isFinal := (!p.wasConnected || len(d.failures) > 0) && !slices.ContainsFunc(d.failures, func(f failure) bool { return !f.isFinal }) || p.hasNoListener(d)
-	d.addrs = nil
+	isFinal := (!p.wasConnected || len(d.roundFailures) > 0) && !slices.ContainsFunc(d.roundFailures, func(f failure) bool { return !f.isFinal }) || p.hasNoListener(d)
+	d.roundAddrs = nil
 	d.backoff.recordFailedRound(d.roundStartedAt, now, isFinal)
 	p.module.scheduleAt(d.nextRoundAt)
 	if slot == 0 && p.path.countUp() == 0 && d.isExhausted(p.wasConnected) {

@@ -6,23 +6,23 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// readState is the incoming byte stream of a link. Headers and small frames pass through buf.
+// readState is the incoming byte stream of a link. Headers and small frames pass through readBuf.
 // Large frames are read into memory of their own, or into that of the receive.
 type readState struct {
 	// Bytes readPos to writePos are unread. nil if empty.
-	buf      []byte
+	readBuf  []byte
 	readPos  int
 	writePos int
 	// The last frame was large, so that little is read ahead.
 	expectsLarge bool
 
 	// The current frame.
-	mode         readMode
-	header       header
+	readMode     readMode
+	frameHeader  header
 	bodyReceived int
 	gatherHeader [btl.GatherHeader]byte
 	// Memory of an assembled frame.
-	body            []byte
+	frameBody       []byte
 	isPlaced        bool
 	outOfOrderSince time.Duration
 }
@@ -34,16 +34,16 @@ const (
 	modeHeader     readMode = iota
 	modeUndecided           // The header is read.
 	modeOutOfOrder          // The frame stays in the socket until its turn.
-	modeBuffered            // The body is read into buf.
+	modeBuffered            // The body is read into readBuf.
 	modePlaced              // The payload is read into memory of the protocol.
-	modeAssembled           // The body is read into body.
+	modeAssembled           // The body is read into frameBody.
 	modeReordered           // As assembled, for the reorder buffer.
 	modeSkipped             // The body is dropped.
 )
 
 const (
 	readBufferSize = 32 << 10
-	largeFrameSize = 8 << 10 // Larger frames are not read into buf.
+	largeFrameSize = 8 << 10 // Larger frames are not read into readBuf.
 	readAheadSize  = 1 << 10 // Bytes read with the header of a frame that may be large.
 
 	framesPerPoll = 64
@@ -78,31 +78,31 @@ func (l *link) readFrames(limit int) (n int) {
 	return n
 }
 
-// releaseBuffer returns an empty buf to the pool.
+// releaseBuffer returns an empty readBuf to the pool.
 func (l *link) releaseBuffer() {
-	if l.buf != nil && l.readPos == l.writePos && l.mode != modeBuffered && !l.isInUpcall {
-		l.module.buffers.put(l.buf)
-		l.buf, l.readPos, l.writePos = nil, 0, 0
+	if l.readBuf != nil && l.readPos == l.writePos && l.readMode != modeBuffered && !l.isInUpcall {
+		l.module.bufferPool.put(l.readBuf)
+		l.readBuf, l.readPos, l.writePos = nil, 0, 0
 	}
 }
 
 // readStep makes progress with the current frame. It reports whether there was any, and whether
 // the frame is whole; then deliverFrame takes it. Without canPlace it makes no upcall.
 func (l *link) readStep(canPlace bool) (ok, isWhole bool) {
-	if l.mode == modeHeader {
+	if l.readMode == modeHeader {
 		return l.parseHeader(), false
 	}
-	if l.mode <= modeOutOfOrder {
+	if l.readMode <= modeOutOfOrder {
 		if ok := l.chooseMode(canPlace); !ok {
 			return false, false
 		}
 	}
-	if l.peer.path.classify(l.header.number) == arrivalDuplicate {
+	if l.peer.path.classify(l.frameHeader.number) == arrivalDuplicate {
 		l.skipDuplicate()
 	}
-	switch l.mode {
+	switch l.readMode {
 	case modeBuffered:
-		if l.writePos-l.readPos >= l.header.bodySize {
+		if l.writePos-l.readPos >= l.frameHeader.bodySize {
 			return true, true
 		}
 		return l.fillBuffer(), false
@@ -112,15 +112,15 @@ func (l *link) readStep(canPlace bool) (ok, isWhole bool) {
 		}
 		return l.readPlaced()
 	case modeSkipped:
-		k := min(l.header.bodySize-l.bodyReceived, l.writePos-l.readPos)
+		k := min(l.frameHeader.bodySize-l.bodyReceived, l.writePos-l.readPos)
 		l.bodyReceived, l.readPos = l.bodyReceived+k, l.readPos+k
-		if l.bodyReceived == l.header.bodySize {
+		if l.bodyReceived == l.frameHeader.bodySize {
 			return true, true
 		}
 		l.expectsLarge = false
 		return l.fillBuffer(), false
 	}
-	return l.copyInto(l.body[:l.header.bodySize])
+	return l.copyInto(l.frameBody[:l.frameHeader.bodySize])
 }
 
 // parseHeader reads a header, and applies its ack and its ack request.
@@ -129,7 +129,7 @@ func (l *link) parseHeader() bool {
 		return l.fillBuffer()
 	}
 	p := l.peer
-	h, err := readHeader(l.buf[l.readPos:], p.module.config.frameLimit)
+	h, err := readHeader(l.readBuf[l.readPos:], p.module.config.frameLimit)
 	l.readPos += headerSize
 	if err == nil {
 		err = p.path.checkNumber(h.number)
@@ -152,36 +152,36 @@ func (l *link) parseHeader() bool {
 		p.markPending()
 	}
 	if h.kind != kindAck {
-		l.header, l.mode, l.bodyReceived = h, modeUndecided, 0
+		l.frameHeader, l.readMode, l.bodyReceived = h, modeUndecided, 0
 	}
 	return true
 }
 
 // chooseMode chooses the mode of a frame after its header. It reports false if the frame must wait.
 func (l *link) chooseMode(canPlace bool) bool {
-	p, h := l.peer, &l.header
+	p, h := l.peer, &l.frameHeader
 	switch p.path.classify(h.number) {
 	case arrivalDuplicate:
-		l.mode = modeSkipped
+		l.readMode = modeSkipped
 		return true
 	case arrivalOutOfOrder:
-		if _, ok := p.reorder.frames[h.number]; ok {
-			l.mode = modeSkipped
+		if _, ok := p.reorderBuffer.framesByNumber[h.number]; ok {
+			l.readMode = modeSkipped
 			return true
 		}
-		if !p.reorder.isBuffering {
-			l.mode, l.outOfOrderSince = modeOutOfOrder, l.module.timers.now
-			p.module.scheduleAt(l.module.timers.now + reorderTimeout)
+		if !p.reorderBuffer.isBuffering {
+			l.readMode, l.outOfOrderSince = modeOutOfOrder, l.module.timers.lastClock
+			p.module.scheduleAt(l.module.timers.lastClock + reorderTimeout)
 			return false
 		}
-		l.mode, l.body = modeReordered, make([]byte, h.bodySize)
+		l.readMode, l.frameBody = modeReordered, make([]byte, h.bodySize)
 		return true
 	}
-	l.mode = modeUndecided
+	l.readMode = modeUndecided
 	switch {
-	case h.kind == kindFrame && p.inbound.handler == nil:
-		l.mode = modeSkipped
-	case h.gatherSize > 0 && h.bodySize >= readAheadSize && p.inbound.handler != nil:
+	case h.kind == kindFrame && p.inboundPath.handler == nil:
+		l.readMode = modeSkipped
+	case h.gatherSize > 0 && h.bodySize >= readAheadSize && p.inboundPath.handler != nil:
 		if !canPlace {
 			return false
 		}
@@ -190,15 +190,15 @@ func (l *link) chooseMode(canPlace bool) bool {
 				return false
 			}
 		}
-		copy(l.gatherHeader[:], l.buf[l.readPos:l.readPos+h.gatherSize])
+		copy(l.gatherHeader[:], l.readBuf[l.readPos:l.readPos+h.gatherSize])
 		l.readPos += h.gatherSize
-		l.bodyReceived, l.mode, l.isPlaced = h.gatherSize, modePlaced, false
+		l.bodyReceived, l.readMode, l.isPlaced = h.gatherSize, modePlaced, false
 	case h.bodySize > largeFrameSize:
-		l.mode, l.body = modeAssembled, l.module.buffers.get(h.bodySize)
+		l.readMode, l.frameBody = modeAssembled, l.module.bufferPool.get(h.bodySize)
 	default:
-		l.mode = modeBuffered
-		if len(l.buf)-l.readPos < h.bodySize {
-			l.writePos = copy(l.buf, l.buf[l.readPos:l.writePos])
+		l.readMode = modeBuffered
+		if len(l.readBuf)-l.readPos < h.bodySize {
+			l.writePos = copy(l.readBuf, l.readBuf[l.readPos:l.writePos])
 			l.readPos = 0
 		}
 	}
@@ -208,31 +208,31 @@ func (l *link) chooseMode(canPlace bool) bool {
 // skipDuplicate drops the rest of a frame that another link has delivered meanwhile. The sender
 // has closed this link, and its system still sends the accepted bytes.
 func (l *link) skipDuplicate() {
-	if l.mode == modeAssembled {
-		l.module.buffers.put(l.body)
-		l.body = nil
+	if l.readMode == modeAssembled {
+		l.module.bufferPool.put(l.frameBody)
+		l.frameBody = nil
 	}
-	if l.mode != modeReordered { // bufferFrame drops a duplicate.
-		l.mode = modeSkipped
+	if l.readMode != modeReordered { // bufferFrame drops a duplicate.
+		l.readMode = modeSkipped
 	}
 }
 
 // readPlaced reads payload into memory of the protocol, which may end the receive between two calls.
 func (l *link) readPlaced() (ok, isWhole bool) {
-	p, h := l.peer, &l.header
+	p, h := l.peer, &l.frameHeader
 	head := l.gatherHeader[:h.gatherSize]
 	l.isInUpcall = true
-	dst := p.inbound.handler.Place(head, h.bodySize-h.gatherSize)
+	dst := p.inboundPath.handler.Place(head, h.bodySize-h.gatherSize)
 	l.isInUpcall = false
 	switch {
 	case l.state == connClosed:
 		return false, false
 	case dst == nil && l.isPlaced:
-		l.mode = modeSkipped
+		l.readMode = modeSkipped
 		return true, false
 	case dst == nil:
-		l.mode, l.body = modeAssembled, l.module.buffers.get(h.bodySize)
-		copy(l.body, head)
+		l.readMode, l.frameBody = modeAssembled, l.module.bufferPool.get(h.bodySize)
+		copy(l.frameBody, head)
 		return true, false
 	}
 	l.isPlaced = true
@@ -242,9 +242,9 @@ func (l *link) readPlaced() (ok, isWhole bool) {
 	return ok, isWhole
 }
 
-// copyInto moves bytes to dst from index l.received on.
+// copyInto moves bytes to dst from index l.bodyReceived on.
 func (l *link) copyInto(dst []byte) (ok, isWhole bool) {
-	if k := copy(dst[l.bodyReceived:], l.buf[l.readPos:l.writePos]); k > 0 {
+	if k := copy(dst[l.bodyReceived:], l.readBuf[l.readPos:l.writePos]); k > 0 {
 		l.readPos, l.bodyReceived = l.readPos+k, l.bodyReceived+k
 		ok = true
 	}
@@ -261,16 +261,16 @@ func (l *link) copyInto(dst []byte) (ok, isWhole bool) {
 
 // deliverFrame delivers the whole frame to the protocol or to the reorder buffer.
 func (l *link) deliverFrame() {
-	p, h, mode := l.peer, l.header, l.mode
-	l.mode = modeHeader
+	p, h, mode := l.peer, l.frameHeader, l.readMode
+	l.readMode = modeHeader
 	var bytes []byte
 	switch mode {
 	case modeBuffered:
-		bytes = l.buf[l.readPos : l.readPos+h.bodySize : l.readPos+h.bodySize]
+		bytes = l.readBuf[l.readPos : l.readPos+h.bodySize : l.readPos+h.bodySize]
 		l.readPos += h.bodySize
 		l.expectsLarge = false
 	case modeAssembled, modeReordered:
-		bytes, l.body = l.body[:h.bodySize], nil
+		bytes, l.frameBody = l.frameBody[:h.bodySize], nil
 	}
 	switch {
 	case mode == modeReordered:
@@ -282,12 +282,12 @@ func (l *link) deliverFrame() {
 	p.recordInOrder(headerSize + h.bodySize)
 	switch mode {
 	case modePlaced:
-		p.handleDeliveryError(p.inbound.handler.Placed(l.gatherHeader[:h.gatherSize], h.bodySize-h.gatherSize))
+		p.handleDeliveryError(p.inboundPath.handler.Placed(l.gatherHeader[:h.gatherSize], h.bodySize-h.gatherSize))
 	case modeBuffered, modeAssembled:
 		p.deliver(h, bytes)
 	}
 	if mode == modeAssembled && l.state < connClosed {
-		l.module.buffers.put(bytes[:cap(bytes)])
+		l.module.bufferPool.put(bytes[:cap(bytes)])
 	}
 	p.deliverBuffered()
 }

@@ -30,19 +30,19 @@ func TestReorderBuffer_GapFillsMeanwhile_DeliversAtOnce(t *testing.T) {
 	p.bufferFrame(h, []byte("then"))
 	h.number--
 	p.bufferFrame(h, []byte("next"))
-	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.reorder.frames)+p.reorder.bytes != 0 {
-		t.Fatalf("%q, %d bytes are left aside", b.got, p.reorder.bytes)
+	if len(b.got) != 4 || string(b.got[2]) != "next" || string(b.got[3]) != "then" || len(p.reorderBuffer.framesByNumber)+p.reorderBuffer.bytesBuffered != 0 {
+		t.Fatalf("%q, %d bytes are left aside", b.got, p.reorderBuffer.bytesBuffered)
 	}
 }
 
 func TestReorderBuffer_AllFramesBuffered_DeliversInOrder(t *testing.T) {
-	j := newJob(t, 2, func(_ int, p *params) { p.Links, p.Window = 4, 1<<20 })
+	j := newJob(t, 2, func(_ int, p *params) { p.LinkCount, p.Window = 4, 1<<20 })
 	a, b, e := j.met()
 	from, to := a.peers.byIncarnation[b.incarnation], b.peers.byIncarnation[a.incarnation]
 	frame := make([]byte, a.config.frameLimit)
 	sent := 0
 	j.until("all frames", func() bool {
-		to.reorder.isBuffering = true
+		to.reorderBuffer.isBuffering = true
 		for from.path.countUp() < 4 || sent < 400 {
 			dst := e.Reserve(len(frame), btl.RingStart)
 			if dst == nil {
@@ -59,8 +59,8 @@ func TestReorderBuffer_AllFramesBuffered_DeliversInOrder(t *testing.T) {
 			t.Fatalf("frame %d is number %d, of %d bytes", k, n, len(got))
 		}
 	}
-	if to.reorder.bytes != 0 || len(to.reorder.frames) != 0 {
-		t.Errorf("%d bytes are left aside", to.reorder.bytes)
+	if to.reorderBuffer.bytesBuffered != 0 || len(to.reorderBuffer.framesByNumber) != 0 {
+		t.Errorf("%d bytes are left aside", to.reorderBuffer.bytesBuffered)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestPeek_NotDropped_NextPollDelivers(t *testing.T) {
 	for b.PollAll() > 0 || len(b.readyLinks) > 0 {
 	}
 	j.send(e, []byte("peeked"))
-	l := b.peers.byIncarnation[a.incarnation].links[0]
+	l := b.peers.byIncarnation[a.incarnation].linksBySlot[0]
 	for n := 0; n == 0; {
 		n, _ = unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 	}
@@ -148,7 +148,7 @@ func TestLink_WriteFails_ReadsToTheEndFirst(t *testing.T) {
 			e.Commit(copy(e.Reserve(len(s), btl.RingStart), s))
 		}
 		a.end()
-		l := b.peers.byIncarnation[a.incarnation].links[0]
+		l := b.peers.byIncarnation[a.incarnation].linksBySlot[0]
 		for range 1000 { // The system needs some time.
 			if l.state > connOpen {
 				break

@@ -59,8 +59,8 @@ func TestAttempt_NeighborDiscoveryFails_IsNotFinal(t *testing.T) {
 		{"fd00::1", unix.ECONNREFUSED, 3 * time.Second, false},
 		{"10.1.0.1", unix.EHOSTUNREACH, 3 * time.Second, false},
 	} {
-		m := &module{timers: timers{now: time.Minute + c.elapsed}}
-		a := &dialAttempt{peer: &peerConn{module: m}, addr: netip.AddrPortFrom(netip.MustParseAddr(c.addr), 1), startedAt: time.Minute}
+		m := &module{timers: timers{lastClock: time.Minute + c.elapsed}}
+		a := &dialAttempt{peer: &peerConn{module: m}, remoteAddr: netip.AddrPortFrom(netip.MustParseAddr(c.addr), 1), startedAt: time.Minute}
 		if got := a.isTentative(c.errno); got != c.tentative {
 			t.Errorf("%s: %v after %v: tentative %t", c.addr, c.errno, c.elapsed, got)
 		}

@@ -87,12 +87,12 @@ func (p *peerConn) checkLiveness(now time.Duration) {
 	p.lastLivenessCheckAt = now
 	// Links that are alive, or have no ack outstanding.
 	healthy := 0
-	for _, l := range p.links[:len(p.path.queues)] {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 		if l != nil && (now-l.updateLiveness(now) < aliveRecently || l.liveness.unackedSince == 0) {
 			healthy++
 		}
 	}
-	for _, l := range p.links[:len(p.path.queues)] {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 		if l == nil || l.state >= connFailed {
 			continue
 		}

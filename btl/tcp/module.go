@@ -16,17 +16,17 @@ import (
 
 // module is the transport of one process. The engine's lock guards all of it.
 type module struct {
-	env      btl.Env
-	config   config
-	host     hostAddrs
-	card     []byte
-	cardKey  [keySize]byte
-	identity *tlsIdentity
+	env         btl.Env
+	config      config
+	host        hostAddrs
+	encodedCard []byte
+	cardKey     [keySize]byte
+	tlsIdentity *tlsIdentity
 
 	poller        poller
 	timers        timers
 	pacer         pacer
-	buffers       bufferPool
+	bufferPool    bufferPool
 	scratch       scratch
 	inbound       inbound
 	tlsHandshakes tlsHandshakes
@@ -43,7 +43,7 @@ type config struct {
 	addressRules   netaddr.Rules
 	connectTimeout time.Duration
 	retryTimeout   time.Duration
-	window         int
+	windowBytes    int
 	eagerLimit     int
 	frameLimit     int
 	// 0: one for each common network.
@@ -52,17 +52,17 @@ type config struct {
 
 // hostAddrs has the addresses of this host.
 type hostAddrs struct {
-	interfaces  []netaddr.Interface
-	listedAt    time.Time
-	published   []netip.Addr
-	unpublished []netaddr.LeftOut
-	port        int
+	allowedInterfaces []netaddr.Interface
+	listedAt          time.Time
+	publishedAddrs    []netip.Addr
+	unpublishedAddrs  []netaddr.LeftOut
+	listenPort        int
 }
 
 // peerTable has the peers by incarnation.
 type peerTable struct {
 	byIncarnation    map[framework.Incarnation]*peerConn
-	sorted           []*peerConn
+	sortedBuf        []*peerConn
 	lastDescriptions map[framework.Incarnation]btl.Description
 }
 
@@ -70,22 +70,22 @@ type peerTable struct {
 type inbound struct {
 	listener *listener
 	// Oldest first.
-	conns        []*inboundConn
-	refusedCount int
+	handshakingConns []*inboundConn
+	refusedCount     int
 }
 
 // scratch is reused memory for one system call or one TLS record.
 type scratch struct {
-	writeVec   [][]byte
-	readVec    [2][]byte
-	plaintext  []byte
-	ciphertext []byte
+	writeVec      [][]byte
+	readVec       [2][]byte
+	plaintextBuf  []byte
+	ciphertextBuf []byte
 }
 
 // sortedPeers returns the peers by rank. Peers may close during an iteration. The slice is valid until the
 // next call.
 func (m *module) sortedPeers() []*peerConn {
-	all := m.peers.sorted[:0]
+	all := m.peers.sortedBuf[:0]
 	for _, p := range m.peers.byIncarnation {
 		all = append(all, p)
 	}
@@ -95,7 +95,7 @@ func (m *module) sortedPeers() []*peerConn {
 		}
 		return 1
 	})
-	m.peers.sorted = all
+	m.peers.sortedBuf = all
 	return all
 }
 
@@ -105,7 +105,7 @@ func (m *module) Caps() btl.Caps {
 }
 
 // Blob implements btl.Module.
-func (m *module) Blob() []byte { return m.card }
+func (m *module) Blob() []byte { return m.encodedCard }
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Incarnation) {
@@ -121,7 +121,7 @@ func (m *module) Reconnect(peer framework.Incarnation) { m.Forget(peer) }
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
 	if p := m.peers.byIncarnation[peer]; p != nil && p.wasConnected {
-		return &p.inbound.source
+		return &p.inboundPath.source
 	}
 	return nil
 }
@@ -132,26 +132,26 @@ func (m *module) hostInterfaces() []netaddr.Interface {
 	if now := time.Now(); now.Sub(m.host.listedAt) > interfacesMaxAge {
 		m.host.listedAt = now
 		if ifs, err := netaddr.Host(); err == nil {
-			m.host.interfaces, _ = m.config.addressRules.Apply(ifs)
+			m.host.allowedInterfaces, _ = m.config.addressRules.Apply(ifs)
 		}
 	}
-	return m.host.interfaces
+	return m.host.allowedInterfaces
 }
 
 const interfacesMaxAge = time.Second
 
 // localLimits returns the limits for the handshake.
 func (m *module) localLimits() limits {
-	return limits{window: uint64(m.config.window), frame: uint32(m.config.frameLimit)}
+	return limits{windowBytes: uint64(m.config.windowBytes), frameLimit: uint32(m.config.frameLimit)}
 }
 
 // deviceName returns the published addresses.
 func (m *module) deviceName() string {
-	all := make([]string, len(m.host.published))
-	for i, a := range m.host.published {
+	all := make([]string, len(m.host.publishedAddrs))
+	for i, a := range m.host.publishedAddrs {
 		all[i] = a.String()
 		if i == 0 {
-			all[i] = net.JoinHostPort(all[i], fmt.Sprint(m.host.port))
+			all[i] = net.JoinHostPort(all[i], fmt.Sprint(m.host.listenPort))
 		}
 	}
 	return strings.Join(all, " ")

@@ -19,10 +19,10 @@ type network struct {
 // The networks of a peer never change, also while an interface is down. Sockets and clocks are not used.
 type networks struct {
 	// All addresses of the peer in the order of attempts.
-	addrs []netip.Addr
+	peerAddrs []netip.Addr
 	// One for each address if the hosts share none.
-	shared       []network
-	defaultLinks int
+	sharedNetworks []network
+	defaultLinks   int
 }
 
 // maxDefaultLinks is the largest default of btl.tcp.links.
@@ -30,33 +30,33 @@ const maxDefaultLinks = 4
 
 // findNetworks computes the networks for a peer with these addresses.
 func findNetworks(ifs []netaddr.Interface, addrs []netip.Addr) (n networks) {
-	n.addrs = netaddr.Order(ifs, addrs)
+	n.peerAddrs = netaddr.Order(ifs, addrs)
 	at := map[int]int{}
-	for _, a := range n.addrs {
+	for _, a := range n.peerAddrs {
 		i := netaddr.Common(ifs, a)
 		if i < 0 {
 			continue
 		}
 		k, there := at[i]
 		if !there {
-			k, at[i] = len(n.shared), len(n.shared)
+			k, at[i] = len(n.sharedNetworks), len(n.sharedNetworks)
 			var near []netip.Addr
 			for _, net := range ifs[i].Nets {
 				near = append(near, net.Addr())
 			}
-			n.shared = append(n.shared, network{localAddrs: near})
+			n.sharedNetworks = append(n.sharedNetworks, network{localAddrs: near})
 		}
-		n.shared[k].remoteAddrs = append(n.shared[k].remoteAddrs, a)
+		n.sharedNetworks[k].remoteAddrs = append(n.sharedNetworks[k].remoteAddrs, a)
 	}
 	// A peer on this host needs no network. Networks of containers repeat on many hosts, so they come
 	// last.
-	n.defaultLinks = max(1, min(maxDefaultLinks, len(n.shared)))
-	if len(n.addrs) > 0 && netaddr.Own(ifs, n.addrs[0]) {
+	n.defaultLinks = max(1, min(maxDefaultLinks, len(n.sharedNetworks)))
+	if len(n.peerAddrs) > 0 && netaddr.Own(ifs, n.peerAddrs[0]) {
 		n.defaultLinks = 1
 	}
-	if len(n.shared) == 0 {
-		for _, a := range n.addrs {
-			n.shared = append(n.shared, network{remoteAddrs: []netip.Addr{a}})
+	if len(n.sharedNetworks) == 0 {
+		for _, a := range n.peerAddrs {
+			n.sharedNetworks = append(n.sharedNetworks, network{remoteAddrs: []netip.Addr{a}})
 		}
 	}
 	return n
@@ -67,16 +67,16 @@ const anyNetwork = -1
 
 // networkOf returns the network of a link between two addresses, or anyNetwork.
 func (n *networks) networkOf(localAddr, remoteAddr netip.Addr) int {
-	if i := slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.remoteAddrs, remoteAddr) }); i >= 0 {
+	if i := slices.IndexFunc(n.sharedNetworks, func(w network) bool { return slices.Contains(w.remoteAddrs, remoteAddr) }); i >= 0 {
 		return i
 	}
-	return slices.IndexFunc(n.shared, func(w network) bool { return slices.Contains(w.localAddrs, localAddr) })
+	return slices.IndexFunc(n.sharedNetworks, func(w network) bool { return slices.Contains(w.localAddrs, localAddr) })
 }
 
 // leastUsed returns the network with the fewest links, which are given by their networks. Among equals the
 // preferred one wins, and then the first.
 func (n *networks) leastUsed(links []int, preferred int) int {
-	count := make([]int, len(n.shared))
+	count := make([]int, len(n.sharedNetworks))
 	for _, i := range links {
 		if i != anyNetwork {
 			count[i]++
@@ -94,9 +94,9 @@ func (n *networks) leastUsed(links []int, preferred int) int {
 // addrOrder returns the addresses of a network in the order of attempts, which starts with the last good
 // one.
 func (n *networks) addrOrder(network int, lastGood netip.Addr) []netip.Addr {
-	all := n.addrs
+	all := n.peerAddrs
 	if network != anyNetwork {
-		all = n.shared[network].remoteAddrs
+		all = n.sharedNetworks[network].remoteAddrs
 	}
 	all = slices.Clone(all)
 	if i := slices.Index(all, lastGood); i > 0 {

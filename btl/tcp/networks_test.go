@@ -51,7 +51,7 @@ func TestNetworks_SeveralAddresses_OneLinkEach(t *testing.T) {
 	} {
 		n := findNetworks(ifs, c.peer)
 		var list []string
-		for _, w := range n.shared {
+		for _, w := range n.sharedNetworks {
 			list = append(list, fmt.Sprint(w.remoteAddrs))
 		}
 		if got := strings.Join(list, " "); got != c.list || n.defaultLinks != c.own {
@@ -88,16 +88,16 @@ func TestNetworks_SeveralAddresses_OneLinkEach(t *testing.T) {
 func (p *process) listenAt(texts ...string) {
 	p.j.t.Helper()
 	p.closeSocket(p.inbound.listener.fd)
-	p.host.published = addrs(texts...)
-	fd, port, err := listen(p.j.t.Context(), p.host.published, 0, 0)
+	p.host.publishedAddrs = addrs(texts...)
+	fd, port, err := listen(p.j.t.Context(), p.host.publishedAddrs, 0, 0)
 	if err == nil {
-		p.host.port, p.inbound.listener = port, &listener{module: p.module, fd: fd}
+		p.host.listenPort, p.inbound.listener = port, &listener{module: p.module, fd: fd}
 		err = p.watchSocket(fd, p.inbound.listener)
 	}
 	if err != nil {
 		p.j.t.Fatal(err)
 	}
-	p.module.card = (&businessCard{security: p.config.security, port: uint16(port), key: p.cardKey, addrs: p.host.published}).encode()
+	p.module.encodedCard = (&businessCard{security: p.config.security, listenPort: uint16(port), authKey: p.cardKey, publishedAddrs: p.host.publishedAddrs}).encode()
 }
 
 // twoNetworks returns two processes with two common networks. An address that b withdraws stands for a
@@ -105,7 +105,7 @@ func (p *process) listenAt(texts ...string) {
 func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *process) {
 	j = newJob(t, 2, change)
 	a, b = j.procs[0], j.procs[1]
-	a.host.interfaces, a.host.listedAt = []netaddr.Interface{nic("x0", "127.0.1.1/24"), nic("x1", "127.0.2.1/24")}, time.Now().Add(time.Hour)
+	a.host.allowedInterfaces, a.host.listedAt = []netaddr.Interface{nic("x0", "127.0.1.1/24"), nic("x1", "127.0.2.1/24")}, time.Now().Add(time.Hour)
 	b.listenAt("127.0.1.2", "127.0.2.2")
 	return j, a, b
 }
@@ -113,7 +113,7 @@ func twoNetworks(t *testing.T, change func(rank int, p *params)) (j *job, a, b *
 // busy keeps so much under way that several links are of use.
 func (j *job) busy(a, b *process, done func() bool) {
 	j.t.Helper()
-	e, frame := a.peers.byIncarnation[b.incarnation].outbound.endpoint, make([]byte, 16<<10)
+	e, frame := a.peers.byIncarnation[b.incarnation].outboundPath.endpoint, make([]byte, 16<<10)
 	j.until("links while much is under way", func() bool {
 		for !done() {
 			dst := e.Reserve(len(frame), btl.RingStart)
@@ -128,7 +128,7 @@ func (j *job) busy(a, b *process, done func() bool) {
 
 // networksOf returns the network of each link that is up.
 func (p *peerConn) networksOf() (all []int) {
-	for _, l := range p.links {
+	for _, l := range p.linksBySlot {
 		if l != nil {
 			all = append(all, p.networks.networkOf(l.localAddr.Addr(), l.remoteAddr.Addr()))
 		}
@@ -145,13 +145,13 @@ func TestNetworks_LinkMovesToOther_NoneStaysUnused(t *testing.T) {
 	if got := p.networksOf(); !slices.Equal(got, []int{0, 1}) {
 		t.Fatalf("links by the networks %v", got)
 	}
-	all := b.host.published
-	b.host.published = all[1:] // the first one leads nowhere
+	all := b.host.publishedAddrs
+	b.host.publishedAddrs = all[1:] // the first one leads nowhere
 	a.cut()
-	j.until("a link by the second network", func() bool { return p.links[0] != nil && p.links[0].remoteAddr.Addr() == all[1] })
+	j.until("a link by the second network", func() bool { return p.linksBySlot[0] != nil && p.linksBySlot[0].remoteAddr.Addr() == all[1] })
 	strangers := b.inbound.refusedCount
 	j.busy(a, b, func() bool { return b.inbound.refusedCount > strangers }) // the second link is tried by the first one
-	b.host.published = all
+	b.host.publishedAddrs = all
 	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	if got := p.networksOf(); !slices.Equal(got, []int{1, 0}) {
 		t.Errorf("links by the networks %v", got)
@@ -160,13 +160,13 @@ func TestNetworks_LinkMovesToOther_NoneStaysUnused(t *testing.T) {
 
 func TestReconnect_LastGoodAddress_IsTriedFirst(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
-	b.host.published = b.host.published[1:] // Other than in the card.
+	b.host.publishedAddrs = b.host.publishedAddrs[1:] // Other than in the card.
 	j.met()
 	p := a.peers.byIncarnation[b.incarnation]
 	strangers := b.inbound.refusedCount
 	for n := range 3 {
 		a.cut()
-		j.until("the link is there again", func() bool { return p.reconnects > n })
+		j.until("the link is there again", func() bool { return p.reconnectCount > n })
 	}
 	if b.inbound.refusedCount != strangers {
 		t.Errorf("an address that had failed was tried %d times before the one that worked", b.inbound.refusedCount-strangers)
@@ -178,14 +178,14 @@ func TestAttempt_LinkNotNeeded_IsCanceled(t *testing.T) {
 	j.met()
 	p := a.peers.byIncarnation[b.incarnation]
 	p.dialLink(1, a.readClock(), 1)
-	if d := p.dialers[1]; d == nil || len(d.attempts) != 1 || d.attempts[0].addr.Addr() != b.host.published[1] {
-		t.Fatalf("%+v", p.dialers[1])
+	if d := p.dialersBySlot[1]; d == nil || len(d.runningAttempts) != 1 || d.runningAttempts[0].remoteAddr.Addr() != b.host.publishedAddrs[1] {
+		t.Fatalf("%+v", p.dialersBySlot[1])
 	}
-	fd := p.dialers[1].attempts[0].fd
+	fd := p.dialersBySlot[1].runningAttempts[0].fd
 	b.listenAt("127.0.0.1") // The other address is silent.
 	a.cut()
 	j.until("the link is lost", func() bool { return p.path.countUp() == 0 }, b)
-	j.until("the attempt has ended", func() bool { return p.dialers[1] == nil && a.socketAt(fd) == nil || p.isClosed }, b)
+	j.until("the attempt has ended", func() bool { return p.dialersBySlot[1] == nil && a.socketAt(fd) == nil || p.isClosed }, b)
 	if p.isClosed {
 		t.Error(a.lost)
 	}
@@ -220,7 +220,7 @@ func TestReconnect_RarePolls_FailsEventually(t *testing.T) {
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	a.cut()
-	p.addrs = nil // No attempt is possible.
+	p.peerAddrs = nil // No attempt is possible.
 	for range 2 * maxResumes {
 		a.timers.startedAt = a.timers.startedAt.Add(-time.Minute)
 		a.PollAll()
@@ -233,7 +233,7 @@ func TestReconnect_RarePolls_FailsEventually(t *testing.T) {
 
 // Its host accepts connections, and its process does not answer.
 func TestReconnect_PeerStopped_IsNotLost(t *testing.T) {
-	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 10 * time.Second })
+	j := newJob(t, 2, func(_ int, p *params) { p.RetryTimeout = 10 * time.Second })
 	a, b, e := j.met()
 	a.cut()
 	p := a.peers.byIncarnation[b.incarnation]
@@ -259,7 +259,7 @@ func TestReconnect_GoodAddressRefuses_IgnoresOthers(t *testing.T) {
 	j := newJob(t, 2, nil)
 	a, b, _ := j.met()
 	p := a.peers.byIncarnation[b.incarnation]
-	p.addrs = append(p.addrs, addrs("192.0.2.77")...) // Reserved for documentation.
+	p.peerAddrs = append(p.peerAddrs, addrs("192.0.2.77")...) // Reserved for documentation.
 	b.closeSocket(b.inbound.listener.fd)
 	b.inbound.listener = nil
 	start := time.Now()
@@ -277,18 +277,18 @@ func TestUnreachableError_SeveralRounds_HasEachAddress(t *testing.T) {
 	p := a.peers.byIncarnation[b.incarnation]
 	d := &slotDialer{}
 	fails := func(addr string, err error) {
-		p.recordFailure(d, failure{addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
+		p.recordFailure(d, failure{remoteAddr: netip.AddrPortFrom(netip.MustParseAddr(addr), 7), err: err})
 	}
 	fails("192.0.2.1", unix.ECONNREFUSED)
 	fails("192.0.2.2", unix.EHOSTUNREACH)
-	d.failures = nil
+	d.roundFailures = nil
 	fails("192.0.2.2", errNoAnswer)
-	p.dialers[0] = d
+	p.dialersBySlot[0] = d
 	got := p.unreachableError(a.readClock()).Error()
 	if !strings.HasSuffix(got, ": tried 192.0.2.1:7: connection refused; 192.0.2.2:7: no answer") {
 		t.Error(got)
 	}
-	p.failures, p.card = nil, nil
+	p.lastFailures, p.card = nil, nil
 	if got := p.unreachableError(a.readClock()).Error(); !strings.Contains(got, "only the peer can reconnect") {
 		t.Error(got)
 	}
@@ -299,7 +299,7 @@ func TestUnreachableError_SeveralRounds_HasEachAddress(t *testing.T) {
 func TestDescribe_UnusedAddresses_HaveReasons(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	b.listenAt("127.0.1.2", "127.0.1.3", "127.0.2.2")
-	a.host.unpublished = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
+	a.host.unpublishedAddrs = []netaddr.LeftOut{{What: "docker0", Why: "such a network ends at its host"}}
 	want := func(when string, addrs ...string) {
 		t.Helper()
 		d := a.Describe(b.card())
@@ -316,18 +316,18 @@ func TestDescribe_UnusedAddresses_HaveReasons(t *testing.T) {
 	want("before", "127.0.2.2", "tried if 127.0.1.2 does not answer", "127.0.1.2", "", "docker0", "not published: such a network ends")
 	j.met()
 	p := a.peers.byIncarnation[b.incarnation]
-	p.addrs = append(p.addrs, addrs("192.0.2.9")...)
-	b.module.card = (&businessCard{security: b.config.security, port: uint16(b.host.port), key: b.cardKey, addrs: p.addrs}).encode()
+	p.peerAddrs = append(p.peerAddrs, addrs("192.0.2.9")...)
+	b.module.encodedCard = (&businessCard{security: b.config.security, listenPort: uint16(b.host.listenPort), authKey: b.cardKey, publishedAddrs: p.peerAddrs}).encode()
 	want("with one link", "127.0.1.2", "", "127.0.1.3", "another address in its network", "127.0.2.2", "more data is in flight", "192.0.2.9", "no network that both hosts share")
 	a.config.linkCount = 1
 	want("with one link wanted", "127.0.2.2", "one link is enough")
 	a.config.linkCount = 0
 	j.busy(a, b, func() bool { return p.path.countUp() == 2 })
 	want("with two links", "127.0.1.2", "", "127.0.2.2", "")
-	p.recordFailure(&slotDialer{}, failure{addr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
+	p.recordFailure(&slotDialer{}, failure{remoteAddr: netip.MustParseAddrPort("192.0.2.9:7"), err: unix.ECONNREFUSED})
 	want("after a failure", "192.0.2.9", "connection refused")
 	// b has no card of a, because it only accepted.
-	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.host.published[0].String() {
+	if d := b.Describe(a.card()); len(d.Notes) != 2 || len(d.Unused) > 0 && d.Unused[0].Name == a.host.publishedAddrs[0].String() {
 		t.Errorf("%+v", d)
 	}
 }
@@ -336,12 +336,12 @@ func TestDescribe_LinkNeverUp_IsNotLost(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	j.met()
 	p := a.peers.byIncarnation[b.incarnation]
-	p.dialers[1] = &slotDialer{backoff: backoff{consecutiveFailures: 1}}
+	p.dialersBySlot[1] = &slotDialer{backoff: backoff{consecutiveFailures: 1}}
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: not up yet, 1 failed attempt") {
 		t.Errorf("%q", d.Notes)
 	}
 	p.linkedSlots |= 1 << 1
-	p.dialers[1].consecutiveFailures++
+	p.dialersBySlot[1].consecutiveFailures++
 	if d := a.Describe(b.card()); !slices.Contains(d.Notes, "link 1: lost, 2 failed attempts") {
 		t.Errorf("%q", d.Notes)
 	}
@@ -362,15 +362,17 @@ func TestConnect_BothDialAtOnce_UsesTheBestNetwork(t *testing.T) {
 	j, a, b := twoNetworks(t, nil)
 	e := a.connect(b)
 	j.until("the hello", func() bool {
-		d := a.peers.byIncarnation[b.incarnation].dialers[0]
-		return d != nil && len(d.attempts) == 1 && d.attempts[0].hasSentHello()
+		d := a.peers.byIncarnation[b.incarnation].dialersBySlot[0]
+		return d != nil && len(d.runningAttempts) == 1 && d.runningAttempts[0].hasSentHello()
 	}, b)
-	j.until("the answer", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].handshake != nil }, a)
+	j.until("the answer", func() bool {
+		return len(b.inbound.handshakingConns) == 1 && b.inbound.handshakingConns[0].handshake != nil
+	}, a)
 	b.connect(a)
-	b.peers.byIncarnation[a.incarnation].addrs = nil // it does not come through
+	b.peers.byIncarnation[a.incarnation].peerAddrs = nil // it does not come through
 	j.send(e, []byte("first"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if p := a.peers.byIncarnation[b.incarnation]; p.links[0].remoteAddr.Addr() != p.addrs[0] {
-		t.Errorf("%v, and not to %v: %v", p.links[0], p.addrs[0], p.failures)
+	if p := a.peers.byIncarnation[b.incarnation]; p.linksBySlot[0].remoteAddr.Addr() != p.peerAddrs[0] {
+		t.Errorf("%v, and not to %v: %v", p.linksBySlot[0], p.peerAddrs[0], p.lastFailures)
 	}
 }

@@ -69,7 +69,7 @@ func TestOpen_ExcludeMatchesNothing_IsLogged(t *testing.T) {
 	defer engine.Close()
 	m, err := component{}.Open(t.Context(), btl.Env{
 		Env:    progress.Env{Engine: engine, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		Params: &params{Exclude: []string{"eth77*"}},
+		Params: &params{AddressExclude: []string{"eth77*"}},
 	})
 	if err != nil {
 		t.Fatal(err)

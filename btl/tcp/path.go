@@ -17,14 +17,14 @@ const maxLinks = 16
 
 // push assigns the next number to a frame, and fills number and ack into its header.
 func (p *path) push(f frame) uint64 {
-	if n := p.nextNumber - p.firstUnacked; n == uint64(len(p.ring)) {
+	if n := p.nextNumber - p.firstUnacked; n == uint64(len(p.frameRing)) {
 		p.growRing(max(4, 2*int(n)))
 	}
 	number := p.nextNumber
 	p.nextNumber++
-	le.PutUint64(f.bytes[8:], number)
-	setAck(f.bytes, p.nextExpected)
-	f.slot = -1
+	le.PutUint64(f.copiedBytes[8:], number)
+	setAck(f.copiedBytes, p.nextExpected)
+	f.linkSlot = -1
 	p.bytesUsed += f.cost()
 	p.bytesUnsent += f.size()
 	*p.frameAt(number) = f
@@ -36,10 +36,10 @@ func (p *path) linkUp(link int, ackedUpTo uint64) error {
 	if err := p.recordAck(ackedUpTo); err != nil {
 		return err
 	}
-	for link >= len(p.queues) {
-		p.queues = append(p.queues, linkQueue{})
+	for link >= len(p.queuesBySlot) {
+		p.queuesBySlot = append(p.queuesBySlot, linkQueue{})
 	}
-	p.queues[link] = linkQueue{isUp: true}
+	p.queuesBySlot[link] = linkQueue{isUp: true}
 	return nil
 }
 
@@ -48,10 +48,10 @@ func (p *path) linkDown(link int) {
 	if !p.isUp(link) {
 		return
 	}
-	p.queues[link] = linkQueue{}
+	p.queuesBySlot[link] = linkQueue{}
 	for n := p.firstUnacked; n < p.firstUnsent; n++ {
-		if f := p.frameAt(n); int(f.slot) == link {
-			f.slot = -1
+		if f := p.frameAt(n); int(f.linkSlot) == link {
+			f.linkSlot = -1
 			p.retransmitQueue = append(p.retransmitQueue, n)
 		}
 	}
@@ -66,7 +66,7 @@ const maxPieces = 64
 // appendPieces appends the memory that a link must write. Adjacent frames are one piece. The last frame
 // gets the current ack, and requests one if its payload is borrowed.
 func (p *path) appendPieces(link int, into [][]byte) [][]byte {
-	q := &p.queues[link]
+	q := &p.queuesBySlot[link]
 	if len(q.pendingAck) > 0 {
 		into = append(into, q.pendingAck)
 	}
@@ -79,20 +79,20 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 		if i == len(q.queuedFrames)-1 && skip == 0 {
 			p.addAck(f)
 		}
-		if len(f.payload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.chunkOffset == end {
-			end += len(f.bytes)
+		if len(f.borrowedPayload) == 0 && skip == 0 && mem != nil && f.chunk == mem && f.chunkOffset == end {
+			end += len(f.copiedBytes)
 			into[len(into)-1] = mem.bytes[from:end]
 			continue
 		}
 		mem = nil
-		head := f.bytes[min(skip, len(f.bytes)):]
+		head := f.copiedBytes[min(skip, len(f.copiedBytes)):]
 		if len(head) > 0 {
 			into = append(into, head)
 		}
-		if f.payload != nil {
-			into = append(into, f.payload[max(0, skip-len(f.bytes)):])
+		if f.borrowedPayload != nil {
+			into = append(into, f.borrowedPayload[max(0, skip-len(f.copiedBytes)):])
 		} else if len(head) > 0 {
-			mem, end = f.chunk, f.chunkOffset+len(f.bytes)
+			mem, end = f.chunk, f.chunkOffset+len(f.copiedBytes)
 			from = end - len(head)
 		}
 		skip = 0
@@ -105,19 +105,19 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 
 // addAck writes the current ack into the header of a frame.
 func (p *path) addAck(f *frame) {
-	setAck(f.bytes, p.nextExpected)
+	setAck(f.copiedBytes, p.nextExpected)
 	p.lastAckSent, p.bytesSinceAck = p.nextExpected, 0
 	if f.completion != nil && !p.hasUnsent() {
-		setFlags(f.bytes, flagAckRequest)
+		setFlags(f.copiedBytes, flagAckRequest)
 	}
 }
 
 // queueAck queues an ack on a link that is between two frames. It reports false if there is none.
 func (p *path) queueAck(requestAck bool) bool {
 	best := -1
-	for i := range p.queues {
-		q := &p.queues[i]
-		if q.isUp && !q.isSocketFull && q.firstFrameWritten == 0 && len(q.pendingAck) == 0 && (best < 0 || q.bytesUnacked < p.queues[best].bytesUnacked) {
+	for i := range p.queuesBySlot {
+		q := &p.queuesBySlot[i]
+		if q.isUp && !q.isSocketFull && q.firstFrameWritten == 0 && len(q.pendingAck) == 0 && (best < 0 || q.bytesUnacked < p.queuesBySlot[best].bytesUnacked) {
 			best = i
 		}
 	}
@@ -130,7 +130,7 @@ func (p *path) queueAck(requestAck bool) bool {
 	}
 	note := make([]byte, headerSize)
 	h.encode(note)
-	p.queues[best].pendingAck = note
+	p.queuesBySlot[best].pendingAck = note
 	p.lastAckSent, p.bytesSinceAck = p.nextExpected, 0
 	return true
 }

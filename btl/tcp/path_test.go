@@ -48,7 +48,7 @@ func play(p *path, line string) ([]string, error) {
 				say("no room")
 				continue
 			}
-			say("frame %d", p.push(frame{bytes: make([]byte, headerSize+n)}))
+			say("frame %d", p.push(frame{copiedBytes: make([]byte, headerSize+n)}))
 		}
 	case "up":
 		if err := p.linkUp(number(1), uint64(number(2))); err != nil {
@@ -87,7 +87,7 @@ func play(p *path, line string) ([]string, error) {
 	case "write":
 		// The assigned frames follow.
 		link := number(1)
-		c := &p.queues[link]
+		c := &p.queuesBySlot[link]
 		for {
 			total := queuedBytes(p, link)
 			bytes := total
@@ -104,7 +104,7 @@ func play(p *path, line string) ([]string, error) {
 		return nil, fmt.Errorf("no such command: %s", line)
 	}
 	for i := p.assignFrames(); i >= 0 && words[0] != "arrive"; {
-		c := &p.queues[i]
+		c := &p.queuesBySlot[i]
 		say("link %d writes %v%s", i, c.queuedFrames, map[bool]string{true: " and an ack"}[len(c.pendingAck) > 0])
 		break
 	}
@@ -159,16 +159,16 @@ func TestPath_LinksComeAndGo_DeliversOnceInOrder(t *testing.T) {
 			switch rnd.IntN(12) {
 			case 0, 1, 2:
 				if from.nextNumber < frames && from.hasRoom(100) {
-					from.push(frame{bytes: make([]byte, headerSize+rnd.IntN(70))})
+					from.push(frame{copiedBytes: make([]byte, headerSize+rnd.IntN(70))})
 				}
 			case 3, 4, 5:
 				if i := from.assignFrames(); i >= 0 {
 					size := queuedBytes(from, i)
-					before := slices.Clone(from.queues[i].queuedFrames)
+					before := slices.Clone(from.queuesBySlot[i].queuedFrames)
 					if n := rnd.IntN(size + 1); n > 0 {
 						from.recordWritten(i, n)
 					}
-					wires[i] = append(wires[i], before[:len(before)-len(from.queues[i].queuedFrames)]...)
+					wires[i] = append(wires[i], before[:len(before)-len(from.queuesBySlot[i].queuedFrames)]...)
 				}
 			case 6, 7, 8:
 				if len(wires[link]) > 0 {

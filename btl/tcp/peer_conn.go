@@ -18,24 +18,23 @@ type peerConn struct {
 	// nil if unknown, so that only the peer can connect.
 	card *businessCard
 
-	state      stateIDs
-	path       path
-	sendBuffer sendBuffer
-	// By slot.
-	links        [maxLinks]*link
+	stateIDs     stateIDs
+	path         path
+	sendBuffer   sendBuffer
+	linksBySlot  [maxLinks]*link
 	peerLimits   limits
 	wasConnected bool
 	isClosed     bool
 
-	outbound outboundPath
-	inbound  inboundPath
-	reorder  reorderBuffer
-	batching batching
-	acks     ackTimes
+	outboundPath  outboundPath
+	inboundPath   inboundPath
+	reorderBuffer reorderBuffer
+	batching      batching
+	acks          ackTimes
 
 	isPending      bool
 	pendingFailure error
-	stall          stallDetector
+	stallDetector  stallDetector
 	reconnector
 }
 
@@ -47,7 +46,7 @@ type outboundPath struct {
 	endpoint          *endpoint
 	pathsOpened       uint64
 	hasReportedLimits bool
-	refusal           error
+	endedByPeerErr    error
 }
 
 // inboundPath is the path from the peer.
@@ -73,19 +72,19 @@ type ackTimes struct {
 
 // newPeerConn adds a peer to the module. card may be nil.
 func (m *module) newPeerConn(peer framework.Incarnation, card *businessCard) *peerConn {
-	p := &peerConn{module: m, incarnation: peer, proc: m.env.Worlds.Proc(peer.ID), reorder: reorderBuffer{frames: map[uint64]bufferedFrame{}}}
-	for p.state.local == 0 {
-		p.state.local = randomState()
+	p := &peerConn{module: m, incarnation: peer, proc: m.env.Worlds.Proc(peer.ID), reorderBuffer: reorderBuffer{framesByNumber: map[uint64]bufferedFrame{}}}
+	for p.stateIDs.local == 0 {
+		p.stateIDs.local = randomState()
 	}
 	if card != nil {
 		p.setCard(card)
 	}
-	p.path.byteLimit = m.config.window
-	p.sendBuffer.pool = &m.buffers
-	p.inbound.source.peer = p
+	p.path.byteLimit = m.config.windowBytes
+	p.sendBuffer.pool = &m.bufferPool
+	p.inboundPath.source.peer = p
 	p.reconnector.start(m.readClock())
 	m.peers.byIncarnation[peer] = p
-	m.pacer.countdown = 0
+	m.pacer.pollsUntilSockets = 0
 	return p
 }
 
@@ -108,9 +107,9 @@ func (p *peerConn) markPending() {
 // ackedUpTo.
 func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	now := p.module.readClock()
-	if old := p.links[l.slot]; old != nil {
+	if old := p.linksBySlot[l.slot]; old != nil {
 		old.close()
-		p.stall.recordLoss(old)
+		p.stallDetector.recordLoss(old)
 		p.lastLossReason = fmt.Sprintf("%v: the peer has reconnected", old)
 		p.notifyProtocol("lost: " + p.lastLossReason)
 	}
@@ -130,8 +129,8 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 	}
 	p.path.maxFramesAhead = maxFramesInFlight(p.peerWindow())
 	// The peer buffers at most this (reorderLimit).
-	p.path.byteLimit = min(p.module.config.window, max(p.peerWindow(), maxDeclaredWindow))
-	if p.links[l.slot] = l; p.linkedSlots&(1<<l.slot) != 0 {
+	p.path.byteLimit = min(p.module.config.windowBytes, max(p.peerWindow(), maxDeclaredWindow))
+	if p.linksBySlot[l.slot] = l; p.linkedSlots&(1<<l.slot) != 0 {
 		p.recordReconnect(l, now)
 	}
 	p.linkedSlots |= 1 << l.slot
@@ -149,33 +148,33 @@ func (p *peerConn) addLink(l *link, ackedUpTo uint64) error {
 
 // recordReconnect counts a link that replaces a lost one. It logs the first one.
 func (p *peerConn) recordReconnect(l *link, now time.Duration) {
-	p.stall.recordReconnect(&p.path, now)
-	if p.reconnects++; p.reconnects == 1 && p.path.damagedLinks == 0 {
+	p.stallDetector.recordReconnect(&p.path, now)
+	if p.reconnectCount++; p.reconnectCount == 1 && p.path.damagedLinks == 0 {
 		p.module.env.Logger.Warn("btl tcp: lost a connection and reconnected; further reconnects are only counted", "peer", p.proc.String(), "link", l.String(), "lost", p.lastLossReason)
 	}
 }
 
 // reportLimits passes the peer's limits to the protocol, once for each path. Frames leave only after that.
 func (p *peerConn) reportLimits() {
-	if p.outbound.hasReportedLimits || !p.wasConnected || p.outbound.endpoint == nil {
+	if p.outboundPath.hasReportedLimits || !p.wasConnected || p.outboundPath.endpoint == nil {
 		return
 	}
-	p.outbound.hasReportedLimits = true
-	if frame := int(p.peerLimits.frame); frame < p.module.config.frameLimit {
+	p.outboundPath.hasReportedLimits = true
+	if frame := int(p.peerLimits.frameLimit); frame < p.module.config.frameLimit {
 		p.module.env.Upcall.Limits(p.incarnation, min(p.module.config.eagerLimit, frame), frame)
 	}
 }
 
 // peerWindow returns the window of the peer in bytes.
-func (p *peerConn) peerWindow() int { return int(min(p.peerLimits.window, 1<<30)) }
+func (p *peerConn) peerWindow() int { return int(min(p.peerLimits.windowBytes, 1<<30)) }
 
 // loseLink closes a failed link.
 func (p *peerConn) loseLink(l *link) {
-	err, now := l.err, p.module.readClock()
+	err, now := l.lossErr, p.module.readClock()
 	l.close()
-	p.stall.recordLoss(l)
+	p.stallDetector.recordLoss(l)
 	p.reconnector.linkDown(now, l.updateLiveness(now), fmt.Sprintf("%v: %v", l, err), p.path.countUp() == 0)
-	p.reorder.isBuffering = true
+	p.reorderBuffer.isBuffering = true
 	if errors.Is(err, errDamaged) && p.path.damagedLinks == 1 {
 		p.module.env.Logger.Warn("btl tcp: closed a connection with damaged data and reconnects; further ones are only counted", "peer", p.proc.String(), "link", l.String(), "error", err)
 	}
@@ -195,9 +194,9 @@ const maxDamagedLinks = 8
 
 // fail closes the connection, and reports the error to the protocol once.
 func (p *peerConn) fail(op string, err error) {
-	mustReport, neverOpened := p.outbound.endpoint != nil || p.inbound.handler != nil, p.outbound.endpoint != nil && !p.outbound.endpoint.wasUsed && p.inbound.handler == nil
+	mustReport, neverOpened := p.outboundPath.endpoint != nil || p.inboundPath.handler != nil, p.outboundPath.endpoint != nil && !p.outboundPath.endpoint.wasUsed && p.inboundPath.handler == nil
 	if errors.Is(err, framework.ErrPeerClosed) {
-		mustReport, neverOpened = p.outbound.endpoint != nil, false
+		mustReport, neverOpened = p.outboundPath.endpoint != nil, false
 	}
 	p.close()
 	if neverOpened {
@@ -214,7 +213,7 @@ func (p *peerConn) close() {
 		return
 	}
 	p.isClosed = true
-	for _, l := range p.links[:len(p.path.queues)] {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 		if l != nil {
 			l.close()
 		}
@@ -223,8 +222,8 @@ func (p *peerConn) close() {
 	if p.module.peers.byIncarnation[p.incarnation] == p {
 		delete(p.module.peers.byIncarnation, p.incarnation)
 	}
-	e := p.outbound.endpoint
-	if p.inbound.handler, p.outbound.endpoint, p.reorder.frames = nil, nil, nil; e != nil {
+	e := p.outboundPath.endpoint
+	if p.inboundPath.handler, p.outboundPath.endpoint, p.reorderBuffer.framesByNumber = nil, nil, nil; e != nil {
 		e.peer = nil
 	}
 	p.path.ackedUpTo = p.path.nextNumber
@@ -233,6 +232,6 @@ func (p *peerConn) close() {
 			done.LocallyComplete()
 		}
 	}
-	p.path.ring, p.path.firstUnacked = nil, p.path.nextNumber
+	p.path.frameRing, p.path.firstUnacked = nil, p.path.nextNumber
 	p.sendBuffer.release()
 }

@@ -10,12 +10,12 @@ import (
 // recordInOrder records an in-order frame of size bytes, header included, and schedules the ack.
 func (p *peerConn) recordInOrder(size int) {
 	p.path.recordReceived(size)
-	p.reorder.lastInOrderAt = p.module.timers.now
+	p.reorderBuffer.lastInOrderAt = p.module.timers.lastClock
 	if p.path.mustAck(p.peerWindow()) {
 		p.markPending()
 	} else if p.acks.owedSince == 0 {
-		p.acks.owedSince = p.module.timers.now + 1
-		p.module.scheduleAt(p.module.timers.now + ackDelay)
+		p.acks.owedSince = p.module.timers.lastClock + 1
+		p.module.scheduleAt(p.module.timers.lastClock + ackDelay)
 	}
 }
 
@@ -26,17 +26,17 @@ const ackDelay = 10 * time.Millisecond
 func (p *peerConn) deliver(h header, b []byte) {
 	switch h.kind {
 	case kindOpen:
-		p.inbound.pathNumber = le.Uint64(b)
-		p.inbound.handler = p.module.env.Upcall.Accept(p.incarnation)
+		p.inboundPath.pathNumber = le.Uint64(b)
+		p.inboundPath.handler = p.module.env.Upcall.Accept(p.incarnation)
 	case kindFrame:
-		if p.inbound.handler != nil {
-			p.handleDeliveryError(p.inbound.handler.Frame(b))
+		if p.inboundPath.handler != nil {
+			p.handleDeliveryError(p.inboundPath.handler.Frame(b))
 		}
 	case kindLeave:
-		p.inbound.handler = nil
+		p.inboundPath.handler = nil
 	case kindRefuse:
-		if p.outbound.endpoint != nil && le.Uint64(b) == p.outbound.pathsOpened {
-			p.outbound.refusal = fmt.Errorf("the peer has ended the path: %.*q", maxReasonSize, b[8:])
+		if p.outboundPath.endpoint != nil && le.Uint64(b) == p.outboundPath.pathsOpened {
+			p.outboundPath.endedByPeerErr = fmt.Errorf("the peer has ended the path: %.*q", maxReasonSize, b[8:])
 			p.markPending()
 		}
 	case kindBye:
@@ -50,8 +50,8 @@ func (p *peerConn) handleDeliveryError(err error) {
 	if err == nil || p.isClosed {
 		return
 	}
-	p.inbound.handler = nil
+	p.inboundPath.handler = nil
 	reason := err.Error()
-	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inbound.pathNumber), reason[:min(len(reason), maxReasonSize)]...))
+	p.sendControl(kindRefuse, append(le.AppendUint64(nil, p.inboundPath.pathNumber), reason[:min(len(reason), maxReasonSize)]...))
 	p.module.env.Ended("btl tcp", p.incarnation, "receive", err)
 }

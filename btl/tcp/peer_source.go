@@ -20,8 +20,8 @@ func (s *peerSource) Poll() (n int) {
 		return 0
 	}
 	m.pacer.pollCount++
-	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.mode == modeOutOfOrder || n > 0 {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
+		if l == nil || l.readMode == modeOutOfOrder || n > 0 {
 			continue
 		}
 		if l.state < connFailed {
@@ -48,7 +48,7 @@ func (s *peerSource) Peek(polls int) []byte {
 	if p.isPending {
 		p.writeLinks()
 	}
-	for range max(1, polls/(pollsPerRead*max(1, len(p.path.queues)))) {
+	for range max(1, polls/(pollsPerRead*max(1, len(p.path.queuesBySlot)))) {
 		if f := s.peekOnce(); f != nil {
 			return f
 		}
@@ -62,26 +62,26 @@ const pollsPerRead = 10
 // peekOnce reads each socket of the peer once.
 func (s *peerSource) peekOnce() []byte {
 	p := s.peer
-	for _, l := range p.links[:len(p.path.queues)] {
-		if l == nil || l.mode == modeOutOfOrder || l.state == connClosed || l.isInUpcall {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
+		if l == nil || l.readMode == modeOutOfOrder || l.state == connClosed || l.isInUpcall {
 			continue
 		}
 		if l.state < connFailed {
 			l.isSocketEmpty = false
-			if l.mode == modeHeader && l.readPos == l.writePos && !l.isEncrypted && !l.tryRead() {
+			if l.readMode == modeHeader && l.readPos == l.writePos && !l.isEncrypted && !l.tryRead() {
 				continue
 			}
 		}
 		for l.state < connDamaged {
 			ok, whole := l.readStep(false)
-			if whole && l.header.kind == kindFrame && (l.mode == modeBuffered || l.mode == modeAssembled) && l.header.gatherSize == 0 {
+			if whole && l.frameHeader.kind == kindFrame && (l.readMode == modeBuffered || l.readMode == modeAssembled) && l.frameHeader.gatherSize == 0 {
 				s.peekedLink = l
 				// Without a Drop the next poll delivers it.
 				l.enqueue()
-				if l.mode == modeAssembled {
-					return l.body[:l.header.bodySize]
+				if l.readMode == modeAssembled {
+					return l.frameBody[:l.frameHeader.bodySize]
 				}
-				return l.buf[l.readPos : l.readPos+l.header.bodySize : l.readPos+l.header.bodySize]
+				return l.readBuf[l.readPos : l.readPos+l.frameHeader.bodySize : l.readPos+l.frameHeader.bodySize]
 			}
 			if whole || !ok {
 				break
@@ -92,16 +92,16 @@ func (s *peerSource) peekOnce() []byte {
 	return nil
 }
 
-// tryRead is fillBuffer for an empty buf, with few calls, because a waiting rank runs it in a loop.
+// tryRead is fillBuffer for an empty readBuf, with few calls, because a waiting rank runs it in a loop.
 func (l *link) tryRead() bool {
-	if l.buf == nil {
-		l.buf = l.module.buffers.get(readBufferSize)
+	if l.readBuf == nil {
+		l.readBuf = l.module.bufferPool.get(readBufferSize)
 	}
 	most := readBufferSize
 	if l.expectsLarge {
 		most = readAheadSize
 	}
-	n, e := rawsys.Read(l.fd, l.buf[:most])
+	n, e := rawsys.Read(l.fd, l.readBuf[:most])
 	if e == unix.EAGAIN {
 		l.isSocketEmpty = true
 		l.enqueue()
@@ -116,18 +116,18 @@ func (l *link) tryRead() bool {
 // drops it.
 func (s *peerSource) Drop() {
 	p, l := s.peer, s.peekedLink
-	if s.peekedLink = nil; l == nil || l.state == connClosed || l.mode == modeHeader || p.path.classify(l.header.number) != arrivalInOrder {
+	if s.peekedLink = nil; l == nil || l.state == connClosed || l.readMode == modeHeader || p.path.classify(l.frameHeader.number) != arrivalInOrder {
 		return
 	}
-	h := l.header
-	mode := l.mode
-	l.mode = modeHeader
+	h := l.frameHeader
+	mode := l.readMode
+	l.readMode = modeHeader
 	if mode == modeBuffered {
 		l.readPos += h.bodySize
 		l.expectsLarge = false
 	} else {
-		p.module.buffers.put(l.body)
-		l.body = nil
+		p.module.bufferPool.put(l.frameBody)
+		l.frameBody = nil
 	}
 	p.recordInOrder(headerSize + h.bodySize)
 	p.deliverBuffered()

@@ -49,15 +49,15 @@ func (p *peerConn) sendDelayedAck(now time.Duration) {
 // dialMissingLinks dials the links that the peer needs, and cancels the dialers of others.
 func (p *peerConn) dialMissingLinks(now time.Duration) {
 	linksUp := p.path.countUp()
-	for slot := range p.links {
+	for slot := range p.linksBySlot {
 		if p.isClosed {
 			return
 		}
-		if p.links[slot] == nil && p.needsLink(slot, linksUp) {
+		if p.linksBySlot[slot] == nil && p.needsLink(slot, linksUp) {
 			p.dialLink(slot, now, linksUp)
-		} else if d := p.dialers[slot]; d != nil {
+		} else if d := p.dialersBySlot[slot]; d != nil {
 			d.cancelExcept(nil)
-			p.dialers[slot] = nil
+			p.dialersBySlot[slot] = nil
 		}
 	}
 }

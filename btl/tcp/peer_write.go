@@ -12,7 +12,7 @@ func (p *peerConn) sendControl(k kind, body []byte) {
 	b := make([]byte, headerSize, headerSize+len(body))
 	h := header{bodySize: len(body), kind: k}
 	h.encode(b)
-	p.path.push(frame{bytes: append(b, body...)})
+	p.path.push(frame{copiedBytes: append(b, body...)})
 	if p.path.isOverfull() {
 		p.pendingFailure = fmt.Errorf("too many unacked control frames: paths are opened and closed faster than the peer acks")
 	}
@@ -21,7 +21,7 @@ func (p *peerConn) sendControl(k kind, body []byte) {
 
 // processPending closes failed links, completes acked frames, and writes. It makes upcalls.
 func (p *peerConn) processPending() {
-	for _, l := range p.links[:len(p.path.queues)] {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 		if l != nil && l.state >= connFailed && !l.hasBufferedFrame() {
 			p.loseLink(l)
 		}
@@ -31,10 +31,10 @@ func (p *peerConn) processPending() {
 	}
 	p.releaseAcked()
 	p.reportLimits()
-	if refused := p.outbound.refusal; refused != nil {
-		p.outbound.refusal = nil
-		if p.outbound.endpoint != nil {
-			p.outbound.endpoint.Close()
+	if refused := p.outboundPath.endedByPeerErr; refused != nil {
+		p.outboundPath.endedByPeerErr = nil
+		if p.outboundPath.endpoint != nil {
+			p.outboundPath.endpoint.Close()
 			p.module.env.Ended("btl tcp", p.incarnation, "send", refused)
 		}
 	}
@@ -52,7 +52,7 @@ func (p *peerConn) processPending() {
 		p.writeLinks()
 	}
 	if p.needsMoreLinks() {
-		p.module.scheduleAt(p.module.timers.now)
+		p.module.scheduleAt(p.module.timers.lastClock)
 	}
 }
 
@@ -82,7 +82,7 @@ func (p *peerConn) writeLinks() {
 		if i < 0 {
 			return
 		}
-		l, q := p.links[i], &p.path.queues[i]
+		l, q := p.linksBySlot[i], &p.path.queuesBySlot[i]
 		pieces := p.path.appendPieces(i, p.module.scratch.writeVec[:0])
 		var n, size int
 		var err error

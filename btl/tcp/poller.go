@@ -10,7 +10,7 @@ import (
 // timers are the times of the module, since startedAt.
 type timers struct {
 	startedAt       time.Time
-	now             time.Duration
+	lastClock       time.Duration
 	nextAt          time.Duration
 	livenessCheckAt time.Duration
 	lastPollAt      time.Duration
@@ -20,11 +20,10 @@ type timers struct {
 
 // pacer spreads the polls of the sockets.
 type pacer struct {
-	// Polls until the sockets are polled.
-	countdown int
-	// Start value of countdown.
-	interval  int
-	pollCount uint64
+	pollsUntilSockets int
+	// Start value of pollsUntilSockets.
+	socketPollInterval int
+	pollCount          uint64
 }
 
 // A poll of the sockets is a system call, and a poll of rings is not. The interval between polls of the
@@ -36,12 +35,12 @@ const (
 
 // Poll implements progress.Source. Without work it costs a countdown.
 func (m *module) Poll() int {
-	if m.pacer.countdown--; m.pacer.countdown > 0 && len(m.readyLinks)+len(m.pendingPeers) == 0 && !m.env.Bell().Armed() {
+	if m.pacer.pollsUntilSockets--; m.pacer.pollsUntilSockets > 0 && len(m.readyLinks)+len(m.pendingPeers) == 0 && !m.env.Bell().Armed() {
 		return 0
 	}
 	m.pacer.pollCount++
 	n := 0
-	if m.pacer.countdown <= 0 || m.env.Bell().Armed() {
+	if m.pacer.pollsUntilSockets <= 0 || m.env.Bell().Armed() {
 		n = m.pollSockets()
 	}
 	n += m.readLinks()
@@ -51,7 +50,7 @@ func (m *module) Poll() int {
 
 // PollAll implements btl.FullPoller.
 func (m *module) PollAll() int {
-	m.pacer.countdown = 0
+	m.pacer.pollsUntilSockets = 0
 	return m.Poll()
 }
 
@@ -68,24 +67,24 @@ func (m *module) pollSockets() int {
 	}
 	switch {
 	case n > 0:
-		m.pacer.interval = 1
-	case len(m.peers.byIncarnation)+len(m.inbound.conns) == 0:
-		m.pacer.interval = min(2*m.pacer.interval, maxIntervalIdle)
+		m.pacer.socketPollInterval = 1
+	case len(m.peers.byIncarnation)+len(m.inbound.handshakingConns) == 0:
+		m.pacer.socketPollInterval = min(2*m.pacer.socketPollInterval, maxIntervalIdle)
 	default:
-		m.pacer.interval = min(2*m.pacer.interval, maxIntervalConnected)
+		m.pacer.socketPollInterval = min(2*m.pacer.socketPollInterval, maxIntervalConnected)
 	}
-	m.pacer.countdown = m.pacer.interval
+	m.pacer.pollsUntilSockets = m.pacer.socketPollInterval
 	return n
 }
 
 // dispatchEvents passes edge-triggered events to the handlers.
 func (m *module) dispatchEvents() (n int) {
 	for {
-		k, err := unix.EpollWait(m.poller.epollFD, m.poller.events[:], 0)
+		k, err := unix.EpollWait(m.poller.epollFD, m.poller.eventBuf[:], 0)
 		if err == unix.EINTR {
 			continue
 		}
-		for _, ev := range m.poller.events[:max(k, 0)] {
+		for _, ev := range m.poller.eventBuf[:max(k, 0)] {
 			// An earlier event may have closed this descriptor, and another socket may use it now.
 			if s := m.socketAt(int(ev.Fd)); s != nil && s.generation == ev.Pad {
 				if s.tunnel != nil && s.tunnel.isReady.Load() {
@@ -95,7 +94,7 @@ func (m *module) dispatchEvents() (n int) {
 				n++
 			}
 		}
-		if k < len(m.poller.events) {
+		if k < len(m.poller.eventBuf) {
 			return n
 		}
 	}
@@ -131,8 +130,8 @@ func (m *module) processPending() {
 
 // readClock reads the clock into timers.now.
 func (m *module) readClock() time.Duration {
-	m.timers.now = time.Since(m.timers.startedAt)
-	return m.timers.now
+	m.timers.lastClock = time.Since(m.timers.startedAt)
+	return m.timers.lastClock
 }
 
 // scheduleAt makes runTimers due at a time or earlier.
@@ -144,11 +143,11 @@ const livenessPeriod = time.Second
 // runTimers runs everything that is due at now.
 func (m *module) runTimers(now time.Duration) {
 	m.timers.nextAt = now + time.Minute
-	for len(m.inbound.conns) > 0 && m.inbound.conns[0].deadline <= now {
-		m.inbound.conns[0].refuse("its handshake timed out")
+	for len(m.inbound.handshakingConns) > 0 && m.inbound.handshakingConns[0].handshakeDeadline <= now {
+		m.inbound.handshakingConns[0].refuse("its handshake timed out")
 	}
-	for _, c := range slices.Clone(m.inbound.conns) {
-		m.scheduleAt(c.deadline)
+	for _, c := range slices.Clone(m.inbound.handshakingConns) {
+		m.scheduleAt(c.handshakeDeadline)
 		c.retryHello()
 	}
 	if m.inbound.listener != nil && m.inbound.listener.needsRetry {
@@ -157,7 +156,7 @@ func (m *module) runTimers(now time.Duration) {
 	census := now >= m.timers.livenessCheckAt
 	if census {
 		m.timers.livenessCheckAt = now + livenessPeriod
-		m.buffers.trim()
+		m.bufferPool.trim()
 	}
 	for _, p := range m.sortedPeers() {
 		if census && !p.isClosed {
@@ -180,7 +179,7 @@ func (m *module) Arm() bool { return len(m.readyLinks)+len(m.pendingPeers) == 0 
 
 // Due implements progress.Timed.
 func (m *module) Due() time.Duration {
-	if len(m.peers.byIncarnation)+len(m.inbound.conns) == 0 && (m.inbound.listener == nil || !m.inbound.listener.needsRetry) {
+	if len(m.peers.byIncarnation)+len(m.inbound.handshakingConns) == 0 && (m.inbound.listener == nil || !m.inbound.listener.needsRetry) {
 		return 0
 	}
 	return max(m.timers.nextAt-m.readClock(), time.Millisecond)
@@ -191,7 +190,7 @@ type poller struct {
 	epollFD        int
 	socketsByFD    []*socket
 	lastGeneration int32
-	events         [64]unix.EpollEvent
+	eventBuf       [64]unix.EpollEvent
 }
 
 // socket is a descriptor in the epoll set, with the handler of its events.

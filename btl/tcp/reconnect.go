@@ -20,17 +20,17 @@ type reconnector struct {
 	resumedAt   time.Duration
 	resumeCount int
 
-	dialers [maxLinks]*slotDialer
+	dialersBySlot [maxLinks]*slotDialer
 	// Bit set of slots that had a link.
 	linkedSlots    uint16
-	reconnects     int
+	reconnectCount int
 	lastLossReason string
 
 	networks
 	// The peer's address of the last link, by slot.
 	lastGoodAddrs []netip.Addr
-	// The last one of each address since the path lost all links.
-	failures            []failure
+	// One for each address, since the path lost all links.
+	lastFailures        []failure
 	lastLivenessCheckAt time.Duration
 }
 
@@ -41,28 +41,28 @@ var (
 
 // failure is the result of a failed attempt.
 type failure struct {
-	addr netip.AddrPort
-	err  error
+	remoteAddr netip.AddrPort
+	err        error
 	// A retry soon has the same result.
 	isFinal bool
 }
 
-func (f failure) String() string { return fmt.Sprintf("%v: %v", f.addr, f.err) }
+func (f failure) String() string { return fmt.Sprintf("%v: %v", f.remoteAddr, f.err) }
 
 // recordFailure records the failure of an attempt, and replaces an earlier one of the address.
 func (r *reconnector) recordFailure(d *slotDialer, f failure) {
-	d.failures = append(d.failures, f)
-	if i := slices.IndexFunc(r.failures, func(c failure) bool { return c.addr == f.addr }); i >= 0 {
-		r.failures = slices.Delete(r.failures, i, i+1)
+	d.roundFailures = append(d.roundFailures, f)
+	if i := slices.IndexFunc(r.lastFailures, func(c failure) bool { return c.remoteAddr == f.remoteAddr }); i >= 0 {
+		r.lastFailures = slices.Delete(r.lastFailures, i, i+1)
 	}
-	r.failures = append(r.failures, f)
+	r.lastFailures = append(r.lastFailures, f)
 }
 
 // hasNoListener reports whether an address that once had a link refuses connections. Such a
 // peer has ended, independently of its other addresses.
 func (r *reconnector) hasNoListener(d *slotDialer) bool {
-	return slices.ContainsFunc(d.failures, func(f failure) bool {
-		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.lastGoodAddrs, f.addr.Addr())
+	return slices.ContainsFunc(d.roundFailures, func(f failure) bool {
+		return errors.Is(f.err, unix.ECONNREFUSED) && slices.Contains(r.lastGoodAddrs, f.remoteAddr.Addr())
 	})
 }
 
@@ -75,10 +75,10 @@ func (r *reconnector) linkUp(slot int, now time.Duration, addr netip.Addr) {
 		r.lastGoodAddrs = append(r.lastGoodAddrs, netip.Addr{})
 	}
 	r.lastGoodAddrs[slot] = addr
-	r.failures = slices.DeleteFunc(r.failures, func(f failure) bool { return f.addr.Addr() == addr })
-	if d := r.dialers[slot]; d != nil {
+	r.lastFailures = slices.DeleteFunc(r.lastFailures, func(f failure) bool { return f.remoteAddr.Addr() == addr })
+	if d := r.dialersBySlot[slot]; d != nil {
 		d.cancelExcept(nil)
-		r.dialers[slot] = nil
+		r.dialersBySlot[slot] = nil
 	}
 }
 
@@ -95,16 +95,16 @@ func (r *reconnector) linkDown(now, aliveAt time.Duration, reason string, isLast
 	r.peerAliveAt = max(r.peerAliveAt, aliveAt)
 	r.lastLossReason = reason
 	if isLast {
-		r.failures, r.disconnectedAt = nil, now
+		r.lastFailures, r.disconnectedAt = nil, now
 	}
 }
 
 // cancelAll closes all attempts.
 func (r *reconnector) cancelAll() {
-	for i, d := range r.dialers {
+	for i, d := range r.dialersBySlot {
 		if d != nil {
 			d.cancelExcept(nil)
-			r.dialers[i] = nil
+			r.dialersBySlot[i] = nil
 		}
 	}
 }
@@ -117,13 +117,13 @@ func (p *peerConn) needsLink(slot, linksUp int) bool {
 	case slot == 0:
 		return true
 	}
-	return linksUp > 0 && slot < p.targetLinks() && (p.needsMoreLinks() || p.dialers[slot] != nil)
+	return linksUp > 0 && slot < p.targetLinks() && (p.needsMoreLinks() || p.dialersBySlot[slot] != nil)
 }
 
 // needsMoreLinks reports whether enough is in flight for more than one link.
 func (p *peerConn) needsMoreLinks() bool {
 	bytes := p.path.bytesUsed - frameOverhead*int(p.path.nextNumber-p.path.firstUnacked)
-	return bytes > min(multiLinkThreshold, p.module.config.window/4) && p.targetLinks() > 1
+	return bytes > min(multiLinkThreshold, p.module.config.windowBytes/4) && p.targetLinks() > 1
 }
 
 // multiLinkThreshold is the number of bytes in flight that opens further links.
@@ -143,23 +143,23 @@ func (p *peerConn) targetLinks() int {
 // setCard sets the addresses of the peer, once.
 func (p *peerConn) setCard(card *businessCard) {
 	if p.card == nil {
-		p.card, p.networks = card, findNetworks(p.module.hostInterfaces(), card.addrs)
+		p.card, p.networks = card, findNetworks(p.module.hostInterfaces(), card.publishedAddrs)
 	}
 }
 
 // unreachableError returns the error of a failed reconnect or connect, with the failure of each address.
 func (p *peerConn) unreachableError(now time.Duration) error {
 	var results []string
-	for _, f := range p.failures {
+	for _, f := range p.lastFailures {
 		results = append(results, f.String())
 	}
-	for _, d := range p.dialers {
+	for _, d := range p.dialersBySlot {
 		if d == nil {
 			continue
 		}
-		for _, a := range d.attempts {
-			if !slices.ContainsFunc(p.failures, func(f failure) bool { return f.addr == a.addr }) {
-				results = append(results, failure{addr: a.addr, err: errNoAnswer}.String())
+		for _, a := range d.runningAttempts {
+			if !slices.ContainsFunc(p.lastFailures, func(f failure) bool { return f.remoteAddr == a.remoteAddr }) {
+				results = append(results, failure{remoteAddr: a.remoteAddr, err: errNoAnswer}.String())
 			}
 		}
 	}

@@ -11,16 +11,15 @@ import (
 // sendWindow has the frames to the peer, firstUnacked to nextNumber-1.
 type sendWindow struct {
 	byteLimit    int
-	ring         []frame
+	frameRing    []frame
 	firstUnacked uint64
 	firstUnsent  uint64
 	nextNumber   uint64
 	// Frames before it are acked. At most firstUnsent.
 	ackedUpTo uint64
 	// Ascending.
-	retransmitQueue []uint64
-	// By slot.
-	queues              []linkQueue
+	retransmitQueue     []uint64
+	queuesBySlot        []linkQueue
 	bytesUsed           int
 	bytesUnsent         int
 	framesRetransmitted uint64
@@ -29,18 +28,18 @@ type sendWindow struct {
 // frame is a frame that the peer has not acked.
 type frame struct {
 	// Header and copied bytes.
-	bytes []byte
+	copiedBytes []byte
 	// Borrowed from its owner until completion.
-	payload     []byte
-	completion  btl.LocalCompletion
-	chunk       *chunk
-	chunkOffset int
-	// Link that carries it, or -1.
-	slot    int8
-	wasSent bool
+	borrowedPayload []byte
+	completion      btl.LocalCompletion
+	chunk           *chunk
+	chunkOffset     int
+	// -1 if no link carries it.
+	linkSlot int8
+	wasSent  bool
 }
 
-func (f *frame) size() int { return len(f.bytes) + len(f.payload) }
+func (f *frame) size() int { return len(f.copiedBytes) + len(f.borrowedPayload) }
 
 // cost returns the bytes that the frame takes of the window.
 func (f *frame) cost() int { return f.size() + frameOverhead }
@@ -66,7 +65,9 @@ var (
 	errNumberAhead = fmt.Errorf("%w: frame number beyond the window", errDamaged)
 )
 
-func (w *sendWindow) frameAt(number uint64) *frame { return &w.ring[number&uint64(len(w.ring)-1)] }
+func (w *sendWindow) frameAt(number uint64) *frame {
+	return &w.frameRing[number&uint64(len(w.frameRing)-1)]
+}
 
 // hasRoom reports whether the window has room for n bytes, header included.
 func (w *sendWindow) hasRoom(n int) bool { return w.bytesUsed+n+frameOverhead <= w.byteLimit }
@@ -78,8 +79,8 @@ func (w *sendWindow) isOverfull() bool { return w.bytesUsed > 2*w.byteLimit }
 func maxFramesInFlight(window int) uint64 { return uint64(2*window/(headerSize+frameOverhead)) + 16 }
 
 func (w *sendWindow) growRing(n int) {
-	old, size := w.ring, uint64(len(w.ring))
-	w.ring = make([]frame, n)
+	old, size := w.frameRing, uint64(len(w.frameRing))
+	w.frameRing = make([]frame, n)
 	for i := w.firstUnacked; i < w.nextNumber; i++ {
 		*w.frameAt(i) = old[i&(size-1)]
 	}
@@ -87,8 +88,8 @@ func (w *sendWindow) growRing(n int) {
 
 // shrinkRing frees the ring after a burst.
 func (w *sendWindow) shrinkRing() {
-	if w.firstUnacked == w.nextNumber && len(w.ring) > 64 {
-		w.ring = nil
+	if w.firstUnacked == w.nextNumber && len(w.frameRing) > 64 {
+		w.frameRing = nil
 	}
 }
 
@@ -100,12 +101,14 @@ func (w *sendWindow) hasUnsent() bool {
 // isIdle reports whether all frames are acked.
 func (w *sendWindow) isIdle() bool { return w.firstUnacked == w.nextNumber }
 
-func (w *sendWindow) isUp(link int) bool { return link < len(w.queues) && w.queues[link].isUp }
+func (w *sendWindow) isUp(link int) bool {
+	return link < len(w.queuesBySlot) && w.queuesBySlot[link].isUp
+}
 
 // countUp returns the number of links.
 func (w *sendWindow) countUp() (n int) {
-	for i := range w.queues {
-		if w.queues[i].isUp {
+	for i := range w.queuesBySlot {
+		if w.queuesBySlot[i].isUp {
 			n++
 		}
 	}
@@ -129,8 +132,8 @@ func (w *sendWindow) popAcked() (f frame, ok bool) {
 		return f, false
 	}
 	first := w.frameAt(w.firstUnacked)
-	if first.slot >= 0 {
-		q := &w.queues[first.slot]
+	if first.linkSlot >= 0 {
+		q := &w.queuesBySlot[first.linkSlot]
 		if len(q.queuedFrames) > 0 && slices.Contains(q.queuedFrames, w.firstUnacked) {
 			return f, false
 		}
@@ -155,8 +158,8 @@ const (
 // something to write, or -1.
 func (w *sendWindow) assignFrames() int {
 	chosen, hasChoice := -1, false
-	for i := range w.queues {
-		q := &w.queues[i]
+	for i := range w.queuesBySlot {
+		q := &w.queuesBySlot[i]
 		if !q.isUp || q.isSocketFull {
 			continue
 		}
@@ -164,14 +167,14 @@ func (w *sendWindow) assignFrames() int {
 			return i
 		}
 		hasChoice = hasChoice || chosen >= 0
-		if chosen < 0 || q.bytesUnacked < w.queues[chosen].bytesUnacked {
+		if chosen < 0 || q.bytesUnacked < w.queuesBySlot[chosen].bytesUnacked {
 			chosen = i
 		}
 	}
 	if chosen < 0 || !w.hasUnsent() {
 		return -1
 	}
-	q, limit := &w.queues[chosen], batchBytes
+	q, limit := &w.queuesBySlot[chosen], batchBytes
 	if hasChoice {
 		// The next frame may go to another link.
 		limit = 1
@@ -189,7 +192,7 @@ func (w *sendWindow) assignFrames() int {
 		if f.wasSent {
 			w.framesRetransmitted++
 		}
-		f.slot, f.wasSent = int8(chosen), false
+		f.linkSlot, f.wasSent = int8(chosen), false
 		q.queuedFrames = append(q.queuedFrames, number)
 		q.bytesUnacked += f.cost()
 		q.bytesQueued += f.size()
@@ -199,7 +202,7 @@ func (w *sendWindow) assignFrames() int {
 
 // recordWritten records that the socket of a link has taken n bytes of its pieces.
 func (w *sendWindow) recordWritten(link, n int) {
-	q := &w.queues[link]
+	q := &w.queuesBySlot[link]
 	k := min(n, len(q.pendingAck))
 	if q.pendingAck = q.pendingAck[k:]; len(q.pendingAck) == 0 {
 		q.pendingAck = nil
@@ -227,8 +230,8 @@ func (w *sendWindow) recordWritten(link, n int) {
 // bytesQueued returns roughly the bytes that the sockets have not taken.
 func (w *sendWindow) bytesQueued() int {
 	n := w.bytesUnsent + len(w.retransmitQueue)
-	for i := range w.queues {
-		n += w.queues[i].bytesQueued + len(w.queues[i].pendingAck) - w.queues[i].firstFrameWritten
+	for i := range w.queuesBySlot {
+		n += w.queuesBySlot[i].bytesQueued + len(w.queuesBySlot[i].pendingAck) - w.queuesBySlot[i].firstFrameWritten
 	}
 	return n
 }

@@ -34,7 +34,7 @@ type sleeper struct {
 func sleepy(t *testing.T, rnd *rand.Rand) {
 	links, window := 1+rnd.IntN(3), 4<<10<<rnd.IntN(10)
 	j := newJob(t, 2, func(_ int, p *params) {
-		p.Links = links
+		p.LinkCount = links
 		p.Window = framework.Size(window)
 	})
 	var ends [2]*sleeper
@@ -130,7 +130,7 @@ func (m *module) asleep() (asleep bool, reason string) {
 		return false, ""
 	}
 	for _, p := range m.peers.byIncarnation {
-		for i, l := range p.links[:len(p.path.queues)] {
+		for i, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 			if l == nil {
 				continue
 			}
@@ -138,11 +138,11 @@ func (m *module) asleep() (asleep bool, reason string) {
 			switch {
 			case l.hasBufferedFrame():
 				reason = fmt.Sprintf("%v has a frame", l)
-			case err == nil && n > 0 && l.mode != modeOutOfOrder:
+			case err == nil && n > 0 && l.readMode != modeOutOfOrder:
 				reason = fmt.Sprintf("the socket of %v has %d bytes", l, n)
-			case !p.path.queues[i].isSocketFull && (len(p.path.queues[i].queuedFrames) > 0 || p.path.hasUnsent()):
+			case !p.path.queuesBySlot[i].isSocketFull && (len(p.path.queuesBySlot[i].queuedFrames) > 0 || p.path.hasUnsent()):
 				reason = fmt.Sprintf("%v could write", l)
-			case !p.path.queues[i].isSocketFull && p.path.mustAck(p.peerWindow()):
+			case !p.path.queuesBySlot[i].isSocketFull && p.path.mustAck(p.peerWindow()):
 				reason = "the peer waits for a confirmation"
 			}
 		}

@@ -66,7 +66,7 @@ func (s *stallDetector) remedy() string {
 
 // stallError returns the error of a path without progress, or nil.
 func (p *peerConn) stallError(now time.Duration) error {
-	s := &p.stall
+	s := &p.stallDetector
 	if !s.isExpired(&p.path, now, p.module.config.retryTimeout) {
 		return nil
 	}
@@ -77,11 +77,11 @@ func (p *peerConn) stallError(now time.Duration) error {
 // endedByPeerError returns the error of a path that the peer has ended. It includes the remedy of a stall,
 // which only the peer may detect.
 func (p *peerConn) endedByPeerError(detail string) error {
-	n := max(p.stall.reconnectsUnacked, p.stall.reconnectsUndelivered)
+	n := max(p.stallDetector.reconnectsUnacked, p.stallDetector.reconnectsUndelivered)
 	if n < minStalledReconnects {
 		return fmt.Errorf("the peer has ended the path%s", detail)
 	}
-	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", detail, n, p.stall.lostLocalAddr, p.stall.lostRemoteAddr, p.stall.remedy())
+	return fmt.Errorf("the peer has ended the path%s; reconnects without a frame before: %d (%v to %v); %s", detail, n, p.stallDetector.lostLocalAddr, p.stallDetector.lostRemoteAddr, p.stallDetector.remedy())
 }
 
 // minStalledReconnects is the number of reconnects without a frame that make a stall.

@@ -17,7 +17,7 @@ func sentPath(t *testing.T) *path {
 	if err := p.linkUp(0, 0); err != nil {
 		t.Fatal(err)
 	}
-	p.push(frame{bytes: make([]byte, headerSize)})
+	p.push(frame{copiedBytes: make([]byte, headerSize)})
 	p.assignFrames()
 	p.recordWritten(0, headerSize)
 	return p
@@ -41,7 +41,7 @@ func TestStall_NoConfirmedFrame_ExpiresAfterPatience(t *testing.T) {
 func TestStall_ConfirmedFrame_StartsAgain(t *testing.T) {
 	p, s := sentPath(t), stallDetector{}
 	s.recordReconnect(p, time.Second)
-	p.push(frame{bytes: make([]byte, headerSize)})
+	p.push(frame{copiedBytes: make([]byte, headerSize)})
 	if err := p.recordAck(1); err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +81,13 @@ func TestStall_OneReconnect_DoesNotExpire(t *testing.T) {
 // stallPair leaves a pair as after some reconnects without a confirmed frame.
 func stallPair(a, b *process) {
 	p := a.peers.byIncarnation[b.incarnation]
-	p.stall.recordReconnect(&p.path, 1)
-	p.stall.recordReconnect(&p.path, 2)
+	p.stallDetector.recordReconnect(&p.path, 1)
+	p.stallDetector.recordReconnect(&p.path, 2)
 }
 
 func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 	const retry = 100 * time.Millisecond
-	j := newJob(t, 2, func(_ int, p *params) { p.Retry = retry })
+	j := newJob(t, 2, func(_ int, p *params) { p.RetryTimeout = retry })
 	a, b, e := j.met()
 	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.incarnation].path.isIdle() })
 	b.connect(a)
@@ -114,7 +114,7 @@ func TestPair_LinksComeUpWithoutProgress_BothFailWithPathMTU(t *testing.T) {
 }
 
 func TestPair_IdleLinkBreaksOften_Reconnects(t *testing.T) {
-	j := newJob(t, 2, func(_ int, p *params) { p.Retry = 100 * time.Millisecond })
+	j := newJob(t, 2, func(_ int, p *params) { p.RetryTimeout = 100 * time.Millisecond })
 	a, b, e := j.met()
 	j.until("confirmation", func() bool { return a.peers.byIncarnation[b.incarnation].path.isIdle() })
 	j.until("the retry timeout", func() bool { return a.readClock() > 200*time.Millisecond })
@@ -122,7 +122,7 @@ func TestPair_IdleLinkBreaksOften_Reconnects(t *testing.T) {
 		stallPair(a, b)
 		a.cut()
 		j.until("reconnect", func() bool {
-			return a.peers.byIncarnation[b.incarnation].reconnects > n && b.peers.byIncarnation[a.incarnation].reconnects > n
+			return a.peers.byIncarnation[b.incarnation].reconnectCount > n && b.peers.byIncarnation[a.incarnation].reconnectCount > n
 		})
 	}
 	j.send(e, []byte("second"))

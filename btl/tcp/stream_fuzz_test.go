@@ -35,7 +35,7 @@ func connectedPair(t testing.TB, l *net.TCPListener, m *module, peer framework.I
 		t.Fatal(err)
 	}
 	p := m.newPeerConn(peer, nil)
-	p.peerLimits, p.state.remote = m.localLimits(), 1
+	p.peerLimits, p.stateIDs.remote = m.localLimits(), 1
 	k := &link{module: m, peer: p, fd: fd, localAddr: l.Addr().(*net.TCPAddr).AddrPort(), remoteAddr: near.LocalAddr().(*net.TCPAddr).AddrPort()}
 	if err := p.addLink(k, 0); err != nil {
 		t.Fatal(err)
@@ -85,11 +85,11 @@ func FuzzStream(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := 0; i < 20 && k.state < connClosed; i++ {
-			b.pacer.countdown = 0
+			b.pacer.pollsUntilSockets = 0
 			b.Poll()
 		}
-		if p.reorder.bytes > 2*window {
-			t.Errorf("%d bytes are stored, with a window of %d", p.reorder.bytes, window)
+		if p.reorderBuffer.bytesBuffered > 2*window {
+			t.Errorf("%d bytes are stored, with a window of %d", p.reorderBuffer.bytesBuffered, window)
 		}
 		for _, frame := range b.got {
 			if len(frame) == 0 || len(frame) > b.config.frameLimit {

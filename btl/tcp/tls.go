@@ -75,7 +75,7 @@ func (a *dialAttempt) startTLS() error {
 	if m.config.security != securityTLS {
 		return nil
 	}
-	config := m.identity.config(func(key []byte) error {
+	config := m.tlsIdentity.config(func(key []byte) error {
 		if !bytes.Equal(key, pin) {
 			return errOtherKey
 		}
@@ -100,7 +100,7 @@ func (c *inboundConn) detectTLS() bool {
 		return false
 	case n == 1 && first[0] == recordHandshake:
 		t := &tlsTunnel{}
-		config := m.identity.config(func(key []byte) error { t.peerKey = key; return nil })
+		config := m.tlsIdentity.config(func(key []byte) error { t.peerKey = key; return nil })
 		if err := m.startTLS(c.fd, t, func(c net.Conn) *tls.Conn { return tls.Server(c, config) }, inboundTimeout); err != nil {
 			c.refuse(err.Error())
 			return false
@@ -129,9 +129,9 @@ func (c *inboundConn) checkTLSKey(incarnation framework.Incarnation) bool {
 		c.refuse(errOtherKey.Error())
 	case err != nil:
 		c.refuse(err.Error())
-	case m.timers.now < c.deadline-inboundTimeout+cardTimeout:
+	case m.timers.lastClock < c.handshakeDeadline-inboundTimeout+cardTimeout:
 		c.heldHello, c.handshake = v.receivedHello, nil
-		m.scheduleAt(m.timers.now + cardPollPeriod)
+		m.scheduleAt(m.timers.lastClock + cardPollPeriod)
 	case c.send(v.makeAnswer(answer{security: m.config.security, outcome: outcomeNoCard})):
 		c.refuse(fmt.Sprintf("the card of %v has not arrived", v.caller))
 	}

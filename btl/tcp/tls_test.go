@@ -34,7 +34,7 @@ func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) 
 			if err != nil {
 				return
 			}
-			to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(p.host.port)))
+			to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", itoa(p.host.listenPort)))
 			if err != nil {
 				from.Close()
 				continue
@@ -52,7 +52,7 @@ func (p *process) between(handle func(from, to net.Conn)) (peer framework.Peer) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	card.port = uint16(l.Addr().(*net.TCPAddr).Port)
+	card.listenPort = uint16(l.Addr().(*net.TCPAddr).Port)
 	peer = p.card()
 	peer.Blob = card.encode()
 	return peer
@@ -149,7 +149,7 @@ func TestAttack_TLSManInTheMiddle_IsRefusedAtBothEnds(t *testing.T) {
 		t.Error(err)
 	}
 	e.Close()
-	j.until("no connection is in the handshake", func() bool { return len(b.inbound.conns) == 0 })
+	j.until("no connection is in the handshake", func() bool { return len(b.inbound.handshakingConns) == 0 })
 	if len(b.got) > 0 || len(b.peers.byIncarnation) > 0 {
 		t.Errorf("%d frames, %d pairs", len(b.got), len(b.peers.byIncarnation))
 	}
@@ -161,7 +161,7 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	a, b := j.procs[0], j.procs[1]
 	// A slow caller dials its second address, too.
 	isHeld := func() bool {
-		return slices.ContainsFunc(b.inbound.conns, func(c *inboundConn) bool { return c.heldHello != nil })
+		return slices.ContainsFunc(b.inbound.handshakingConns, func(c *inboundConn) bool { return c.heldHello != nil })
 	}
 	b.alone = true
 	e := a.connect(b)
@@ -169,8 +169,8 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	b.alone = false
 	j.send(e, []byte("it has come"))
 	j.until("the frame", func() bool { return len(b.got) == 1 })
-	if b.inbound.refusedCount != 0 || a.peers.byIncarnation[b.incarnation].reconnects != 0 {
-		t.Errorf("%d were turned away: %s", b.inbound.refusedCount, b.log.String())
+	if b.inbound.refusedCount != 0 || a.peers.byIncarnation[b.incarnation].reconnectCount != 0 {
+		t.Errorf("%d were refused: %s", b.inbound.refusedCount, b.log.String())
 	}
 
 	c := j.open(0, overTLS)
@@ -216,7 +216,7 @@ func TestTLS_LinkIsCut_LosesNothing(t *testing.T) {
 			if k != 25 {
 				continue
 			}
-			for _, l := range a.peers.byIncarnation[b.incarnation].links {
+			for _, l := range a.peers.byIncarnation[b.incarnation].linksBySlot {
 				if l != nil {
 					unix.Shutdown(l.fd, []int{unix.SHUT_RDWR, unix.SHUT_WR, unix.SHUT_RD}[round%3])
 				}
@@ -259,9 +259,11 @@ func TestAttack_InvalidTLS_IsRefused(t *testing.T) {
 	}
 	c := b.dial() // it stops within
 	c.Write(record[:100])
-	j.until("it is let begin", func() bool { return len(b.inbound.conns) == 1 && b.inbound.conns[0].isProtocolKnown })
+	j.until("it is let begin", func() bool {
+		return len(b.inbound.handshakingConns) == 1 && b.inbound.handshakingConns[0].isProtocolKnown
+	})
 	b.timers.startedAt = b.timers.startedAt.Add(-inboundTimeout)
-	j.until("it is turned away", func() bool { return len(b.inbound.conns) == 0 })
+	j.until("it is turned away", func() bool { return len(b.inbound.handshakingConns) == 0 })
 	j.closedBy(b, c)
 	if n := b.lines("connection was refused"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, b.log.String())
@@ -315,7 +317,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 	source := b.PeerSource(a.incarnation)
 	for b.PollAll() > 0 || len(b.readyLinks) > 0 {
 	}
-	l := b.peers.byIncarnation[a.incarnation].links[0]
+	l := b.peers.byIncarnation[a.incarnation].linksBySlot[0]
 	waiting := func() int {
 		n, _ := unix.IoctlGetInt(l.fd, unix.SIOCINQ)
 		return n
@@ -346,7 +348,7 @@ func TestTLS_DecryptedFrames_NextPollDelivers(t *testing.T) {
 func TestTLS_CallersCardDamaged_IsRefusedWithReason(t *testing.T) {
 	j := newJob(t, 2, overTLS)
 	a, b := j.procs[0], j.procs[1]
-	a.module.card = a.module.card[:5]
+	a.module.encodedCard = a.module.encodedCard[:5]
 	a.connect(b)
 	j.until("it is turned away", func() bool { return b.inbound.refusedCount > 0 })
 	if b.lines("card is too short") != 1 {

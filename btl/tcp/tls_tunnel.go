@@ -143,11 +143,11 @@ func (t *tlsTunnel) write(pieces ...[]byte) (n int, err error) {
 	if err := t.flushCiphertext(); err != nil {
 		return -1, err
 	}
-	plain := t.module.scratch.plaintext[:0]
+	plain := t.module.scratch.plaintextBuf[:0]
 	seal := func(b []byte) error {
-		t.pendingCiphertext = t.module.scratch.ciphertext[:0]
+		t.pendingCiphertext = t.module.scratch.ciphertextBuf[:0]
 		_, err := t.conn.Write(b)
-		if t.module.scratch.ciphertext = t.pendingCiphertext; err == nil {
+		if t.module.scratch.ciphertextBuf = t.pendingCiphertext; err == nil {
 			n += len(b)
 			err = t.flushCiphertext()
 		}
@@ -171,7 +171,7 @@ func (t *tlsTunnel) write(pieces ...[]byte) (n int, err error) {
 	if len(plain) > 0 && err == nil {
 		err = seal(plain)
 	}
-	t.module.scratch.plaintext = plain
+	t.module.scratch.plaintextBuf = plain
 	if n > 0 {
 		// The error repeats.
 		return n, nil
@@ -343,7 +343,7 @@ func readResult(n int, e unix.Errno) (int, error) {
 
 // bytesEncrypted returns the bytes of ciphertext that the sockets of a peer have not taken.
 func (p *peerConn) bytesEncrypted() (n int) {
-	for _, l := range p.links[:len(p.path.queues)] {
+	for _, l := range p.linksBySlot[:len(p.path.queuesBySlot)] {
 		if l == nil {
 			continue
 		}
