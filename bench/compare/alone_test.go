@@ -18,8 +18,8 @@ func TestBound_MeetsAndString(t *testing.T) {
 		met  float64
 		not  float64
 	}{
-		{bound{Most: 2}, "<= 2.00", 0, 2.01},
-		{bound{Least: 1 / 1.3}, ">= 0.77", 0.78, 0.76},
+		{bound{AtMost: 2}, "<= 2.00", 0, 2.01},
+		{bound{AtLeast: 1 / 1.3}, ">= 0.77", 0.78, 0.76},
 		{oneAnother(0.10), "0.91 to 1.10", 0.91, 1.11},
 		{oneAnother(0.10), "0.91 to 1.10", 1.1, 0.9},
 	} {
@@ -33,7 +33,7 @@ func TestBound_MeetsAndString(t *testing.T) {
 func TestCliffs_SteepestOneIsFound(t *testing.T) {
 	cv := &curve{Unit: "us"}
 	for size, us := range []float64{0.1, 0.1, 0.3, 0.29, 0.25, 0.2, 0.4} {
-		cv.Points = append(cv.Points, point{Size: size, Value: us})
+		cv.Points = append(cv.Points, point{MessageBytes: size, Value: us})
 	}
 	worst, of, err := steepest(cv, slower)
 	if err != nil || math.Abs(worst-1.5) > 1e-9 || of != "2 B 0.300 / 5 B 0.200 us" {
@@ -53,7 +53,7 @@ func TestCliffs_BandwidthAndRate(t *testing.T) {
 	at := func(values ...float64) *curve {
 		cv := &curve{Unit: "GB/s"}
 		for i, v := range values {
-			cv.Points = append(cv.Points, point{Size: 1 << i, Value: v})
+			cv.Points = append(cv.Points, point{MessageBytes: 1 << i, Value: v})
 		}
 		return cv
 	}
@@ -67,9 +67,9 @@ func TestCliffs_BandwidthAndRate(t *testing.T) {
 		t.Errorf("%g, %q, error %v", worst, of, err)
 	}
 	for _, x := range cliffs() {
-		for i, f := range x.parts {
-			if !f.usesMedian || i > 0 && f.Size*2 != x.parts[i-1].upTo*3 {
-				t.Errorf("%s: part %d from %d", x.name, i, f.Size)
+		for i, f := range x.sizeRanges {
+			if !f.usesMedian || i > 0 && f.MessageBytes*2 != x.sizeRanges[i-1].upTo*3 {
+				t.Errorf("%s: part %d from %d", x.name, i, f.MessageBytes)
 			}
 		}
 	}
@@ -80,9 +80,9 @@ func TestCurve_Samples_CountInTheirState(t *testing.T) {
 	b.of(outside).Add(25)
 	b.of(ferryRanks).Add(25)
 	at := func(value, hop float64) sample {
-		return sample{Value: value, Hop: hop, Outside: 26, instrument: ferryRanks}
+		return sample{Value: value, RawHopNS: hop, OutsideHopNS: 26, hopInstrument: ferryRanks}
 	}
-	cv := &curve{NotMeasured: "one sample failed", samples: map[int][]sample{
+	cv := &curve{NotMeasured: "one sample failed", samplesBySize: map[int][]sample{
 		16: {at(1, 26), at(9, 90), at(2, 27)},
 		8:  {at(1, 26), at(5, 90), at(9, 90)},
 	}}
@@ -99,7 +99,7 @@ func TestMemory_OfJob(t *testing.T) {
 	}
 	m := memoryRow{Ranks: 32}
 	rows := []benchRow{row("private", 1024), row("pss", 2048), row("shm", 8192)}
-	if err := m.fill(rows, 3); err != nil || m.Private != 1 || m.Share != 2 || m.Shm != 5 {
+	if err := m.fill(rows, 3); err != nil || m.PrivateMiB != 1 || m.ShareMiB != 2 || m.ShmMiB != 5 {
 		t.Errorf("%+v, error %v", m, err)
 	}
 	for _, bad := range [][]benchRow{nil, rows[:2], {row("private", 0)}, {{Bench: "memory/pss", Ranks: 2, Unit: "KiB", Avg: 1}}} {
@@ -108,13 +108,13 @@ func TestMemory_OfJob(t *testing.T) {
 		}
 	}
 	ratio, _, err := growth([]memoryRow{
-		{Ranks: 32, Of: "ferry", Messages: toNeighbours, Shm: 32}, {Ranks: 32, Of: "MPICH", Messages: toNeighbours, Shm: 1},
-		{Ranks: 130, Of: "ferry", Messages: toNeighbours, Shm: 195}, {Ranks: 32, Of: "ferry", Messages: "to everyone", Shm: 99},
+		{Ranks: 32, ProgramTitle: "ferry", EarlierMessages: toNeighbours, ShmMiB: 32}, {Ranks: 32, ProgramTitle: "MPICH", EarlierMessages: toNeighbours, ShmMiB: 1},
+		{Ranks: 130, ProgramTitle: "ferry", EarlierMessages: toNeighbours, ShmMiB: 195}, {Ranks: 32, ProgramTitle: "ferry", EarlierMessages: "to everyone", ShmMiB: 99},
 	})
 	if err != nil || ratio != 1.5 {
 		t.Errorf("growth %g, error %v", ratio, err)
 	}
-	if _, _, err := growth([]memoryRow{{Ranks: 32, Of: "ferry", Messages: toNeighbours, NotMeasured: "it crashed"}}); err == nil {
+	if _, _, err := growth([]memoryRow{{Ranks: 32, ProgramTitle: "ferry", EarlierMessages: toNeighbours, NotMeasured: "it crashed"}}); err == nil {
 		t.Error("growth of what was not measured")
 	}
 }
@@ -156,7 +156,7 @@ func TestParseCounts_AllPolicies(t *testing.T) {
 
 func TestOwn_CountFails_ResultsAreJSON(t *testing.T) {
 	c := &comparison{options: &options{}, note: func(string, ...any) {}}
-	o, err := c.own(t.Context(), ownRow{name: "a ratio", take: func(context.Context) (float64, string, error) {
+	o, err := c.own(t.Context(), ownRow{name: "a ratio", measureValue: func(context.Context) (float64, string, error) {
 		return math.NaN(), "", errors.New("no counts")
 	}})
 	if err != nil || o.NotMeasured != "no counts" {

@@ -45,13 +45,13 @@ func TestDocument_MachineMeasuredAgain_ReplacesOnlyItsSection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range []machineInfo{
-		{Processor: "Intel(R) Xeon(R) CPU @ 2.70GHz", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "first"},
-		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "second"},
-		{Processor: "AMD EPYC", Processors: 4, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "third"},
-		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 13 (trixie)", Release: "debian 13", Date: "fourth"},
-		{Processor: "AMD EPYC", Processors: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "fifth"},
+		{ProcessorModel: "Intel(R) Xeon(R) CPU @ 2.70GHz", ProcessorCount: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "first"},
+		{ProcessorModel: "AMD EPYC", ProcessorCount: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "second"},
+		{ProcessorModel: "AMD EPYC", ProcessorCount: 4, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "third"},
+		{ProcessorModel: "AMD EPYC", ProcessorCount: 2, System: "Debian GNU/Linux 13 (trixie)", Release: "debian 13", Date: "fourth"},
+		{ProcessorModel: "AMD EPYC", ProcessorCount: 2, System: "Debian GNU/Linux 12 (bookworm)", Release: "debian 12", Date: "fifth"},
 	} {
-		cv := &curve{Bench: "latency", Of: "ferry", Points: []point{{Size: 8, Value: 1}, {Size: 16, Value: 2}}}
+		cv := &curve{BenchName: "latency", ProgramTitle: "ferry", Points: []point{{MessageBytes: 8, Value: 1}, {MessageBytes: 16, Value: 2}}}
 		if err := write(out, &report{machineInfo: a, Curves: []*curve{cv}}); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestDocument_MachineMeasuredAgain_ReplacesOnlyItsSection(t *testing.T) {
 
 func TestParseReport_RemovedFigure_KeepsItsRow(t *testing.T) {
 	rep, err := parseReport([]byte(`{"rows":[{"figure":"bandwidth by pigeon","unit":"GB/s","wanted":1.5,"results":[{"peer":"MPICH","setting":"as it comes","default":true,"ours":3,"peers":2,"ratio":1.5}]}]}`))
-	if err != nil || len(rep.Rows) != 1 || rep.Rows[0].Default == nil || !rep.Rows[0].Default.Met {
+	if err != nil || len(rep.Rows) != 1 || rep.Rows[0].DefaultStanding == nil || !rep.Rows[0].DefaultStanding.IsMet {
 		t.Fatalf("%+v, error %v", rep, err)
 	}
 	if text := rep.text("results"); !strings.Contains(text, "| bandwidth by pigeon | 3.00 / 2.00 GB/s (MPICH) | **1.50** met |") {
@@ -112,14 +112,14 @@ func TestPlots_DrawEachGraph(t *testing.T) {
 	var curves []*curve
 	for _, g := range graphs {
 		for _, of := range []string{"ferry", "Open MPI", "MPICH"} {
-			cv := &curve{Bench: g.bench, Of: of, Setting: "as it comes"}
+			cv := &curve{BenchName: g.benchName, ProgramTitle: of, Setting: "as it comes"}
 			for size := 1; size <= 4<<20; size *= 2 {
-				cv.Points = append(cv.Points, point{Size: size, Value: float64(size) / 3})
+				cv.Points = append(cv.Points, point{MessageBytes: size, Value: float64(size) / 3})
 			}
 			curves = append(curves, cv)
 		}
 	}
-	if err := plots(dir, append(curves, &curve{Bench: "latency", Of: "failed"})); err != nil {
+	if err := plots(dir, append(curves, &curve{BenchName: "latency", ProgramTitle: "failed"})); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range graphs {
@@ -127,7 +127,7 @@ func TestPlots_DrawEachGraph(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"<svg", g.Title, g.axis, ">Open MPI, as it comes<", ">64KiB<"} {
+		for _, want := range []string{"<svg", g.Title, g.axisTitle, ">Open MPI, as it comes<", ">64KiB<"} {
 			if !strings.Contains(string(b), want) {
 				t.Errorf("%s lacks %q", g.File(), want)
 			}

@@ -14,11 +14,11 @@ const firstRanks = 2
 
 // elastic is a figure of `ferry bench grow` or shrink.
 func elastic(name, bench string, added int, flags ...string) figure {
-	f := figure{Name: name, Bench: bench, Size: added, Ranks: firstRanks, added: added, Unit: "ms", Lower: true, loop: loop{iterations: 3, warmup: 1}}
-	f.job = func(program string) []string {
+	f := figure{Name: name, BenchName: bench, MessageBytes: added, Ranks: firstRanks, addedProcesses: added, Unit: "ms", LowerIsBetter: true, loop: loop{iterations: 3, warmupIterations: 1}}
+	f.commandLine = func(program string) []string {
 		family, _, _ := strings.Cut(bench, "/")
 		args := []string{program, "bench", family, "-n", strconv.Itoa(firstRanks), "--add", strconv.Itoa(added),
-			"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json"}
+			"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmupIterations), "--format", "json"}
 		return append(args, flags...)
 	}
 	return f
@@ -34,30 +34,30 @@ func grown(added int) figure {
 func elasticFigures() (list []figure) {
 	for _, added := range []int{4, 8} {
 		total := grown(added)
-		total.Wanted, total.WantedBest, total.Aim = 0.3, 0.3, "0.1"
+		total.WantedDefault, total.WantedBest, total.Aim = 0.3, 0.3, "0.1"
 		calls := elastic(total.Name+", inside calls with --async", "grow/calls", added, "--async")
-		calls.Wanted, calls.WantedBest, calls.Aim = 0.15, 0.15, "0.05"
+		calls.WantedDefault, calls.WantedBest, calls.Aim = 0.15, 0.15, "0.05"
 		list = append(list, total, calls)
 	}
 	under := grown(4)
-	under.Wanted, under.WantedBest, under.Aim = 0.5, 0.5, "0.3"
+	under.WantedDefault, under.WantedBest, under.Aim = 0.5, 0.5, "0.3"
 	return append(list, underLauncher(under, "mpirun", "openmpi"), underAnother(under, "Hydra", "mpich", "openmpi"))
 }
 
 // elasticRows are the rows beside other jobs of ferry.
 func elasticRows() (list []figure) {
 	for _, added := range []int{4, 8} {
-		hello := figure{Bench: "hello", Ranks: added, Unit: "ms", Lower: true}
-		hello.job = func(program string) []string {
+		hello := figure{BenchName: "hello", Ranks: added, Unit: "ms", LowerIsBetter: true}
+		hello.commandLine = func(program string) []string {
 			return []string{program, "bench", "hello", "-n", strconv.Itoa(added), "-i", "3", "-x", "1", "--format", "json"}
 		}
 		f := grown(added)
-		f.versus, f.wanted = &variant{Title: fmt.Sprintf("a job of %d ranks", added), job: hello.job, rows: &hello}, bound{Most: 1.5}
+		f.versusVariant, f.wantedBound = &variant{Title: fmt.Sprintf("a job of %d ranks", added), commandLine: hello.commandLine, rowFigure: &hello}, bound{AtMost: 1.5}
 		f.Name += ", to a job of as many ranks"
 		list = append(list, f)
 	}
 	const removed = 8
 	f, adding := elastic(fmt.Sprintf("shrink: remove %d of %d processes, to adding them", removed, firstRanks+removed), "shrink/total", removed), grown(removed)
-	f.versus, f.wanted = &variant{Title: "adding them", job: adding.job, rows: &adding}, bound{Most: 0.3}
+	f.versusVariant, f.wantedBound = &variant{Title: "adding them", commandLine: adding.commandLine, rowFigure: &adding}, bound{AtMost: 0.3}
 	return append(list, f)
 }

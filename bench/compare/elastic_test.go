@@ -69,8 +69,8 @@ func TestSeries_EverySampleFails_EndsAfterAsManyAsWanted(t *testing.T) {
 // The first ranks and the added ones share the cores.
 func TestLaunch_ProcessesAreAdded_RanksAreNotBoundWhereCoresAreShared(t *testing.T) {
 	f := fig(t, "grow: add 8 processes to 2")
-	f.added = 1 << 20
-	p := peer{Launcher: "mpirun", Bound: []string{"bound"}, Oversubscribed: []string{"oversubscribed"}}
+	f.addedProcesses = 1 << 20
+	p := peer{Launcher: "mpirun", BoundArgs: []string{"bound"}, OversubscribedArgs: []string{"oversubscribed"}}
 	if args := p.launch(f); !slices.Contains(args, "oversubscribed") || !slices.Equal(args[len(args)-2:], []string{"-n", "2"}) {
 		t.Errorf("%q", args)
 	}

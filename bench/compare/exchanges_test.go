@@ -12,7 +12,7 @@ const partitionedRecorded = `{"bench":"partitioned","size":1048576,"ranks":2,"un
 func TestPartitioned_RowWithoutOneOfTheTimes_IsRejected(t *testing.T) {
 	f := window("", "partitioned", "us", 1<<20, 0, 0, "")
 	row, err := parsePartitioned(partitionedRecorded, f)
-	if err != nil || row.Avg != 800 || row.Pure != 1600 {
+	if err != nil || row.Avg != 800 || row.PureMicros != 1600 {
 		t.Errorf("%+v, %v; want both times", row, err)
 	}
 	for _, change := range [][2]string{

@@ -9,7 +9,7 @@ import (
 
 // besideULFM is a figure beside the peers that survive process failures.
 func besideULFM(f figure) figure {
-	f.network = "ULFM"
+	f.networkName = "ULFM"
 	return f
 }
 
@@ -21,8 +21,8 @@ func agree(ranks int) figure {
 func failureFigures() []figure {
 	const ranks = 4
 	recovery := job(fmt.Sprintf("recover: SIGKILL of one of %d ranks to the first barrier of the others", ranks), "recover", ranks, 1, "-")
-	recovery.job = func(program string) []string {
-		return []string{program, "bench", recovery.Bench, "-n", strconv.Itoa(ranks), "-i", "1", "-x", "0", "--format", "json"}
+	recovery.commandLine = func(program string) []string {
+		return []string{program, "bench", recovery.BenchName, "-n", strconv.Itoa(ranks), "-i", "1", "-x", "0", "--format", "json"}
 	}
 	return []figure{besideULFM(agree(2)), besideULFM(agree(8)), besideULFM(recovery)}
 }
@@ -43,6 +43,6 @@ func failureRows() (list []figure) {
 func besideOurs(f, other figure, title string, most float64) figure {
 	f.usesMedian, other.usesMedian = true, true
 	f.Name += ", to " + title
-	f.versus, f.wanted = &variant{Title: title, rows: &other, job: func(program string) []string { return (&options{}).ours(program, other, nil) }}, bound{Most: most}
+	f.versusVariant, f.wantedBound = &variant{Title: title, rowFigure: &other, commandLine: func(program string) []string { return (&options{}).ours(program, other, nil) }}, bound{AtMost: most}
 	return f
 }

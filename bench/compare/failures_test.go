@@ -17,12 +17,12 @@ func TestSeries_OfFailures_AreThoseOfOpenMPIFrom5(t *testing.T) {
 			list = append(list, p.of(version))
 		}
 		for _, f := range failureFigures() {
-			all := (&options{ferry: "ours", build: "built"}).series(f, list)
+			all := (&options{ferryPath: "ours", buildDir: "built"}).series(f, list)
 			if len(all) != want {
 				t.Errorf("%s beside Open MPI %s: %d series, want %d", f.Name, version, len(all), want)
 			}
 			for _, s := range all {
-				if theirs := strings.Join(s.theirs.args, " "); !strings.Contains(theirs, "--with-ft ulfm") || !strings.Contains(theirs, "built/openmpi "+f.Bench) {
+				if theirs := strings.Join(s.theirs.args, " "); !strings.Contains(theirs, "--with-ft ulfm") || !strings.Contains(theirs, "built/openmpi "+f.BenchName) {
 					t.Errorf("%s: %s", f.Name, theirs)
 				}
 			}
@@ -41,18 +41,18 @@ func TestRecovery_RanksHaveCores_TakesNoHopInside(t *testing.T) {
 	if recovery.hopInside() {
 		t.Error("two ranks take a hop inside")
 	}
-	args := recovery.job("ours")
+	args := recovery.commandLine("ours")
 	if want := []string{"ours", "bench", "recover", "-n", "4"}; !slices.Equal(args[:len(want)], want) {
 		t.Errorf("%q", args)
 	}
 }
 
 func TestFailureRows_OfOurs_AreBesideAnotherBenchmark(t *testing.T) {
-	o := &options{ferry: "ours"}
+	o := &options{ferryPath: "ours"}
 	var got []string
 	for _, f := range failureRows() {
 		s := o.series(f, nil)[0]
-		got = append(got, strings.Join([]string{f.Bench, s.opposite().Bench, f.wanted.String()}, " "))
+		got = append(got, strings.Join([]string{f.BenchName, s.opposite().BenchName, f.wantedBound.String()}, " "))
 		for _, args := range [][]string{s.ours.args, s.theirs.args} {
 			if args[0] != "ours" {
 				t.Errorf("%s: %q", f.Name, args)

@@ -10,35 +10,33 @@ import (
 type figure struct {
 	Name string `json:"figure"`
 	// Name in `ferry bench` and in bench/peers.
-	Bench string `json:"bench"`
-	// Size of the message in bytes, or the smallest one.
-	Size  int    `json:"size"`
-	Ranks int    `json:"ranks"`
-	Unit  string `json:"unit"` // A key of units.
-	Lower bool   `json:"lower_is_better"`
+	BenchName string `json:"bench"`
+	// Smallest size with upTo.
+	MessageBytes  int    `json:"size"`
+	Ranks         int    `json:"ranks"`
+	Unit          string `json:"unit"` // A key of units.
+	LowerIsBetter bool   `json:"lower_is_better"`
 
 	loop
 	counterpart
 
-	// Additional flags of ferry.
-	flags []string
-	// Number of paired threads of each rank on both sides, or 0 for paired ranks.
-	threads int
-	// Additional flags of the peers.
-	peerFlags []string
+	ferryFlags []string
+	// Paired threads of each rank on both sides, or 0 for paired ranks.
+	threadPairs int
+	peerFlags   []string
 	// Command line of ferry, or nil for `ferry bench`.
-	job jobOf
-	// Network instead of shared memory, as in a setting's Only, or empty.
-	network string
+	commandLine jobOf
+	// Network instead of shared memory, as in setting.OnlyNetwork, or empty.
+	networkName string
 	// The median of batches is the figure, because disturbances dominate the average.
 	usesMedian bool
-	// Number of processes that are added to Ranks, or removed again.
-	added int
+	// They are added to Ranks, or removed again.
+	addedProcesses int
 	// Ranks 0 and 1 have cores of their own, and all others sleep.
 	isPairOnly bool
 
 	// Wanted ratios of ferry to the peer: at most for times, at least for rates.
-	Wanted float64 `json:"wanted,omitempty"` // To the best of the peers as they come.
+	WantedDefault float64 `json:"wanted,omitempty"` // To the best of the peers as they come.
 	// To the best of all their settings.
 	WantedBest float64 `json:"wanted_best,omitempty"`
 	// A better ratio than the wanted one.
@@ -48,21 +46,21 @@ type figure struct {
 // loop has the sizes and iterations of a benchmark.
 type loop struct {
 	// Largest size in bytes, or 0 for a single size.
-	upTo       int
-	iterations int
-	warmup     int
+	upTo             int
+	iterations       int
+	warmupIterations int
 }
 
 // counterpart chooses the other side of a figure. The zero value is all peers with their own launchers.
 type counterpart struct {
 	// Name of the only peer with the benchmark, or empty.
-	only string
+	onlyPeer string
 	// Peer with the launcher that starts ferry, or empty for ferry's own.
-	under string
+	launcherPeer string
 	// Ferry in another variant instead of the peers, or nil.
-	versus *variant
-	// Wanted ratio to versus.
-	wanted bound
+	versusVariant *variant
+	// Ratio to versusVariant.
+	wantedBound bound
 }
 
 // A jobOf returns the command line of a job of a ferry program.
@@ -70,13 +68,13 @@ type jobOf func(program string) []string
 
 // A variant is ferry with other flags, or another ferry.
 type variant struct {
-	Title string
-	flags []string
-	job   jobOf
+	Title       string
+	ferryFlags  []string
+	commandLine jobOf
 	// Path of a ferry, or empty for the measured one.
-	program string
+	programPath string
 	// Describes the rows of its job. It is nil if they are those of the figure.
-	rows *figure
+	rowFigure *figure
 }
 
 // largeMessage is the size above which OSU's loops are shorter.
@@ -84,34 +82,34 @@ const largeMessage = 8192
 
 // through returns the figure for sizes up to upTo, with the loops of the largest size.
 func (f figure) through(upTo int) figure {
-	if upTo > f.Size {
+	if upTo > f.MessageBytes {
 		f.upTo = upTo
 	}
 	switch large := upTo > largeMessage; {
-	case f.Lower && large:
-		f.iterations, f.warmup = 1000, 10
-	case f.Lower:
-		f.iterations, f.warmup = 10000, 100
+	case f.LowerIsBetter && large:
+		f.iterations, f.warmupIterations = 1000, 10
+	case f.LowerIsBetter:
+		f.iterations, f.warmupIterations = 10000, 100
 	case large:
-		f.iterations, f.warmup = 20, 2
+		f.iterations, f.warmupIterations = 20, 2
 	default:
-		f.iterations, f.warmup = 100, 10
+		f.iterations, f.warmupIterations = 100, 10
 	}
 	return f
 }
 
 func latency(name string, size int, def, best float64, aim string) figure {
 	f := window(name+" latency", "latency", "us", size, def, best, aim)
-	f.Lower = true
+	f.LowerIsBetter = true
 	return f.through(size)
 }
 
 func window(name, bench, unit string, size int, def, best float64, aim string) figure {
-	return figure{Name: name, Bench: bench, Size: size, Ranks: 2, Unit: unit, Wanted: def, WantedBest: best, Aim: aim}.through(size)
+	return figure{Name: name, BenchName: bench, MessageBytes: size, Ranks: 2, Unit: unit, WantedDefault: def, WantedBest: best, Aim: aim}.through(size)
 }
 
 func job(name, bench string, ranks int, wanted float64, aim string) figure {
-	return figure{Name: name, Bench: bench, Ranks: ranks, Unit: "ms", Lower: true, Wanted: wanted, WantedBest: wanted, Aim: aim, loop: loop{iterations: 1}}
+	return figure{Name: name, BenchName: bench, Ranks: ranks, Unit: "ms", LowerIsBetter: true, WantedDefault: wanted, WantedBest: wanted, Aim: aim, loop: loop{iterations: 1}}
 }
 
 // underLauncher is a figure beside one peer alone, with both sides started by its
@@ -123,7 +121,7 @@ func underLauncher(f figure, launcher, peer string) figure {
 // underAnother is a figure beside the peer only, which its own launcher starts. The launcher
 // of the peer under starts ferry.
 func underAnother(f figure, launcher, under, only string) figure {
-	f.under, f.only = under, only
+	f.launcherPeer, f.onlyPeer = under, only
 	f.Name += ", under " + launcher
 	return f
 }
@@ -132,11 +130,11 @@ func underAnother(f figure, launcher, under, only string) figure {
 // takes 40 ms, and OSU's 1100 of them would take a minute.
 func collective(name, bench string, size, ranks int, def, best float64, aim string) figure {
 	f := figure{
-		Name: name, Bench: bench, Size: size, Ranks: ranks, Unit: "us", Lower: true,
-		Wanted: def, WantedBest: best, Aim: aim, loop: loop{iterations: 1000, warmup: 100},
+		Name: name, BenchName: bench, MessageBytes: size, Ranks: ranks, Unit: "us", LowerIsBetter: true,
+		WantedDefault: def, WantedBest: best, Aim: aim, loop: loop{iterations: 1000, warmupIterations: 100},
 	}
 	if ranks > 2 || size > largeMessage {
-		f.iterations, f.warmup = 100, 10
+		f.iterations, f.warmupIterations = 100, 10
 	}
 	return f
 }
@@ -172,10 +170,10 @@ func matchRows() (list []figure) {
 	for _, queue := range []string{"posted", "unexpected"} {
 		for _, at := range matchDepths {
 			f := figure{
-				Name: "match behind " + at.name + " " + queue, Bench: "match/" + queue + "/backwards", Size: at.depth, Ranks: 2, Unit: "ns", Lower: true,
-				Wanted: at.wanted, WantedBest: at.wanted, Aim: "0.02", loop: loop{iterations: at.iterations, warmup: 1},
+				Name: "match behind " + at.name + " " + queue, BenchName: "match/" + queue + "/backwards", MessageBytes: at.depth, Ranks: 2, Unit: "ns", LowerIsBetter: true,
+				WantedDefault: at.wanted, WantedBest: at.wanted, Aim: "0.02", loop: loop{iterations: at.iterations, warmupIterations: 1},
 			}
-			f.job = func(program string) []string {
+			f.commandLine = func(program string) []string {
 				return []string{program, "bench", "match", "--queue", queue + "/backwards", "--depth", fmt.Sprintf("%d:%d", at.depth, at.depth),
 					"-i", fmt.Sprint(at.iterations), "-x", "1", "--format", "json"}
 			}
@@ -188,20 +186,20 @@ func matchRows() (list []figure) {
 // throughOFI is a figure over libfabric on both sides, between two ranks of this
 // machine that use no shared memory.
 func throughOFI(f figure) figure {
-	f.network = "tcp;ofi_rxm"
-	f.Name += " over " + f.network
-	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl.ofi.provider_include=" + f.network}
+	f.networkName = "tcp;ofi_rxm"
+	f.Name += " over " + f.networkName
+	f.ferryFlags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl.ofi.provider_include=" + f.networkName}
 	return f
 }
 
 // overUCX is a figure over a class of UCX's transports on both sides, likewise. Wanted is that to Open MPI,
 // WantedBest that to the better peer.
 func overUCX(f figure, class string) figure {
-	f.network = "UCX " + class
-	f.Name += " over " + f.network
-	f.flags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl=ucx", "--set", "mtl.ucx.provider_include=" + class}
+	f.networkName = "UCX " + class
+	f.Name += " over " + f.networkName
+	f.ferryFlags = []string{"--set", "pml=cm", "--set", "pml.cm.shared_memory=off", "--set", "mtl=ucx", "--set", "mtl.ucx.provider_include=" + class}
 	if class == "tcp" {
-		f.flags = append(f.flags, "--set", "mtl.ucx.device_include=lo")
+		f.ferryFlags = append(f.ferryFlags, "--set", "mtl.ucx.device_include=lo")
 	}
 	return f
 }
@@ -212,7 +210,7 @@ var viaTCP = []string{"--set", "btl=self,tcp"}
 // overTCP is a figure over TCP of this machine on both sides. Wanted is that to Open
 // MPI, WantedBest that to the better of it and MPICH.
 func overTCP(f figure) figure {
-	f.network, f.flags = "TCP", viaTCP
+	f.networkName, f.ferryFlags = "TCP", viaTCP
 	f.Name += " over TCP"
 	return f
 }
@@ -220,7 +218,7 @@ func overTCP(f figure) figure {
 // besideSockets returns a figure over TCP beside a program without any library.
 func besideSockets(f figure) figure {
 	f = overTCP(f)
-	f.network = "sockets"
+	f.networkName = "sockets"
 	f.Name += " to C sockets"
 	return f
 }
@@ -230,7 +228,7 @@ func besideSockets(f figure) figure {
 func figures() []figure {
 	const kib, mib = 1 << 10, 1 << 20
 	alloc := window("bandwidth 1 MiB between AllocMem buffers", "bw", "GB/s", mib, 2, 1.3, "2.5")
-	alloc.flags = []string{"--alloc-mem"}
+	alloc.ferryFlags = []string{"--alloc-mem"}
 	return slices.Concat([]figure{
 		latency("8 B", 8, 0.70, 0.70, "1.5 raw hops"),
 		latency("4 KiB", 4*kib, 0.75, 0.75, "0.5"),
@@ -276,44 +274,44 @@ func figures() []figure {
 // besideBefore returns the figures beside the ferry of an earlier commit instead of the peers. A
 // figure may be slower by 2 % at most. Rows under a peer's launcher are omitted.
 func besideBefore(program string) []figure {
-	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.under != "" })
+	figs := slices.DeleteFunc(figures(), func(f figure) bool { return f.launcherPeer != "" })
 	for i := range figs {
 		f := &figs[i]
-		f.versus = &variant{Title: "before", flags: f.flags, job: f.job, program: program}
-		if f.wanted = f.Within(1.02); !f.Lower {
-			f.wanted = f.Within(1 / 1.02)
+		f.versusVariant = &variant{Title: "before", ferryFlags: f.ferryFlags, commandLine: f.commandLine, programPath: program}
+		if f.wantedBound = f.Within(1.02); !f.LowerIsBetter {
+			f.wantedBound = f.Within(1 / 1.02)
 		}
 	}
 	return figs
 }
 
-func (f figure) largest() int { return max(f.Size, f.upTo) }
+func (f figure) largest() int { return max(f.MessageBytes, f.upTo) }
 
 // fromOutside reports whether the time of the whole job is the figure.
-func (f figure) fromOutside() bool { return f.Bench == "hello" && f.job == nil }
+func (f figure) fromOutside() bool { return f.BenchName == "hello" && f.commandLine == nil }
 
 // bound reports whether each active rank can have a core.
 func (f figure) bound() bool {
-	return f.isPairOnly || f.threads == 0 && f.Ranks+f.added <= runtime.NumCPU()
+	return f.isPairOnly || f.threadPairs == 0 && f.Ranks+f.addedProcesses <= runtime.NumCPU()
 }
 
 // hopInside reports whether ranks 0 and 1 measure the raw hop around the loop. Single ranks,
 // jobs that end with their initialization and changing jobs cannot. Between ranks that share
 // cores a raw hop is meaningless.
 func (f figure) hopInside() bool {
-	return f.bound() && f.added == 0 && f.Ranks > 1 && !f.isStartup() && f.Bench != "recover"
+	return f.bound() && f.addedProcesses == 0 && f.Ranks > 1 && !f.isStartup() && f.BenchName != "recover"
 }
 
 // Within returns the bound of a ratio: at most for times, at least for rates.
 func (f figure) Within(ratio float64) bound {
-	if f.Lower {
-		return bound{Most: ratio}
+	if f.LowerIsBetter {
+		return bound{AtMost: ratio}
 	}
-	return bound{Least: ratio}
+	return bound{AtLeast: ratio}
 }
 
 // better reports whether value a is better than b.
-func (f figure) better(a, b float64) bool { return a != b && a < b == f.Lower }
+func (f figure) better(a, b float64) bool { return a != b && a < b == f.LowerIsBetter }
 
 // units maps units of the results to printed units and their number in one unit of the results.
 var units = map[string]struct {

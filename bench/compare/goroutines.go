@@ -10,17 +10,17 @@ import (
 
 // onGoroutines makes ours a job of processes with goroutine ranks, f.Ranks in all.
 func onGoroutines(f figure, processes int, flags ...string) figure {
-	f.job = func(program string) []string {
-		args := []string{program, "bench", f.Bench, "-n", strconv.Itoa(processes), "--goroutines", strconv.Itoa(f.Ranks / processes),
-			"-m", fmt.Sprintf("%d:%d", f.Size, f.Size), "-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json"}
+	f.commandLine = func(program string) []string {
+		args := []string{program, "bench", f.BenchName, "-n", strconv.Itoa(processes), "--goroutines", strconv.Itoa(f.Ranks / processes),
+			"-m", fmt.Sprintf("%d:%d", f.MessageBytes, f.MessageBytes), "-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmupIterations), "--format", "json"}
 		return append(args, flags...)
 	}
 	return f
 }
 
-// besideThreads is a figure of goroutine ranks beside threads, as the setting's Only names them.
+// besideThreads is a figure of goroutine ranks beside threads, as setting.OnlyNetwork names them.
 func besideThreads(f figure, name, over string, wanted float64, flags ...string) figure {
-	f.Name, f.network, f.Wanted, f.WantedBest, f.Aim = name, over, wanted, wanted, "-"
+	f.Name, f.networkName, f.WantedDefault, f.WantedBest, f.Aim = name, over, wanted, wanted, "-"
 	return onGoroutines(f, 1, flags...)
 }
 
@@ -56,15 +56,15 @@ func besideProcesses() []figure {
 	bandwidth := func(size int) figure { return window("", "bw", "GB/s", size, 0, 0, "") }
 	row := func(f figure, name string, processes int, wanted bound) figure {
 		f = onGoroutines(f, processes)
-		f.Name, f.versus, f.wanted = name, &variant{Title: "processes"}, wanted
+		f.Name, f.versusVariant, f.wantedBound = name, &variant{Title: "processes"}, wanted
 		return f
 	}
 	lat := latency("", 8, 0, 0, "")
 	return []figure{
-		row(lat, "8 B latency of 2 goroutine ranks to 2 processes", 1, bound{Most: 1}),
-		row(lat, "8 B latency of goroutine ranks in 2 processes to 2 processes", 2, bound{Most: 1.5}),
-		row(bandwidth(64*kib), "bandwidth 64 KiB of 2 goroutine ranks to 2 processes", 1, bound{Least: 1}),
-		row(bandwidth(kib*kib), "bandwidth 1 MiB of 2 goroutine ranks to 2 processes", 1, bound{Least: 1}),
-		row(collective("", "barrier", 0, 2, 0, 0, ""), "barrier of 2 goroutine ranks to 2 processes", 1, bound{Most: 1}),
+		row(lat, "8 B latency of 2 goroutine ranks to 2 processes", 1, bound{AtMost: 1}),
+		row(lat, "8 B latency of goroutine ranks in 2 processes to 2 processes", 2, bound{AtMost: 1.5}),
+		row(bandwidth(64*kib), "bandwidth 64 KiB of 2 goroutine ranks to 2 processes", 1, bound{AtLeast: 1}),
+		row(bandwidth(kib*kib), "bandwidth 1 MiB of 2 goroutine ranks to 2 processes", 1, bound{AtLeast: 1}),
+		row(collective("", "barrier", 0, 2, 0, 0, ""), "barrier of 2 goroutine ranks to 2 processes", 1, bound{AtMost: 1}),
 	}
 }

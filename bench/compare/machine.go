@@ -18,17 +18,17 @@ import (
 
 // machineInfo describes the run: its time, machine and software.
 type machineInfo struct {
-	Date       string  `json:"date"`
-	Seconds    float64 `json:"seconds"`
-	Processor  string  `json:"processor"`
-	Processors int     `json:"processors"`
-	Memory     string  `json:"memory"`
-	Kernel     string  `json:"kernel"`
-	System     string  `json:"system"`
+	Date           string  `json:"date"`
+	ElapsedSeconds float64 `json:"seconds"`
+	ProcessorModel string  `json:"processor"`
+	ProcessorCount int     `json:"processors"`
+	Memory         string  `json:"memory"`
+	Kernel         string  `json:"kernel"`
+	System         string  `json:"system"`
 	// Release of the system, as in "debian 12", which determines the versions of peers.
 	Release string `json:"release"`
 	// Load average of the minute before, because other work disturbs in every state of the machine.
-	Load string `json:"load"`
+	LoadAverage string `json:"load"`
 	// Commit of ferry, or empty.
 	Commit   string    `json:"commit"`
 	Versions []version `json:"versions"`
@@ -45,7 +45,7 @@ var proc, _ = procfs.NewDefaultFS()
 // describe returns the description of the machine and the versions of the programs, and selects the settings of
 // each peer's version.
 func (c *comparison) describe(ctx context.Context) (machineInfo, error) {
-	a := machineInfo{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), Processors: runtime.NumCPU(), Processor: "unknown", System: "unknown"}
+	a := machineInfo{Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"), ProcessorCount: runtime.NumCPU(), ProcessorModel: "unknown", System: "unknown"}
 	cpus, err := proc.CPUInfo()
 	memory, err2 := proc.Meminfo()
 	load, err3 := proc.LoadAvg()
@@ -54,10 +54,10 @@ func (c *comparison) describe(ctx context.Context) (machineInfo, error) {
 		return a, fmt.Errorf("this machine: %w", err)
 	}
 	if len(cpus) > 0 && cpus[0].ModelName != "" {
-		a.Processor = cpus[0].ModelName
+		a.ProcessorModel = cpus[0].ModelName
 		// In a virtual machine, several generations may have the same name.
 		if family, model := cpus[0].CPUFamily, cpus[0].Model; family != "" && model != "" {
-			a.Processor += fmt.Sprintf(" (family %s, model %s)", family, model)
+			a.ProcessorModel += fmt.Sprintf(" (family %s, model %s)", family, model)
 		}
 	}
 	if system, err := os.ReadFile("/etc/os-release"); err == nil {
@@ -67,23 +67,23 @@ func (c *comparison) describe(ctx context.Context) (machineInfo, error) {
 	if memory.MemTotalBytes != nil {
 		a.Memory = framework.Size(*memory.MemTotalBytes >> 30 << 30).String()
 	}
-	a.Kernel, a.Load = strings.Join(kernel, " "), fmt.Sprintf("%.2f", load.Load1)
+	a.Kernel, a.LoadAverage = strings.Join(kernel, " "), fmt.Sprintf("%.2f", load.Load1)
 	ask := func(title, program string) (string, error) {
 		out, _, err := c.command(ctx, []string{program, "--version"})
 		v := number(out)
 		a.Versions = append(a.Versions, version{title, v})
 		return v, err
 	}
-	mine, err := ask("ferry", c.ferry)
+	mine, err := ask("ferry", c.ferryPath)
 	_, a.Commit, _ = strings.Cut(mine, "+")
 	a.Versions = append(a.Versions, version{"Go", strings.TrimPrefix(runtime.Version(), "go")})
-	if c.before != "" {
-		_, failed := ask("ferry before", c.before)
+	if c.beforePath != "" {
+		_, failed := ask("ferry before", c.beforePath)
 		err = errors.Join(err, failed)
 	}
-	for i, p := range c.list {
+	for i, p := range c.comparedPeers {
 		v, failed := ask(p.Title, cmp.Or(p.Launcher, p.Compiler))
-		c.list[i], err = p.of(v), errors.Join(err, failed)
+		c.comparedPeers[i], err = p.of(v), errors.Join(err, failed)
 	}
 	return a, err
 }
@@ -99,12 +99,12 @@ func released(system []byte, name string) string {
 
 // Title names the machine with its system. New results replace those of the same title.
 func (a machineInfo) Title() string {
-	return fmt.Sprintf("%s, %d processors, %s", a.Processor, a.Processors, a.System)
+	return fmt.Sprintf("%s, %d processors, %s", a.ProcessorModel, a.ProcessorCount, a.System)
 }
 
 // Key is the title as a file name, without the minor release of the system.
 func (a machineInfo) Key() string {
-	text := fmt.Sprintf("%s x%d %s", a.Processor, a.Processors, cmp.Or(a.Release, a.System))
+	text := fmt.Sprintf("%s x%d %s", a.ProcessorModel, a.ProcessorCount, cmp.Or(a.Release, a.System))
 	return strings.Trim(regexp.MustCompile(`[^a-z0-9.]+`).ReplaceAllString(strings.ToLower(text), "-"), "-.")
 }
 

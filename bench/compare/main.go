@@ -34,31 +34,28 @@ import (
 
 // options of a run.
 type options struct {
-	// Path of the measured ferry.
-	ferry string
-	// Path of an earlier ferry instead of the peers, or empty.
-	before string
-	// Path of bin/instructions.
-	instructions string
-	// Path of a ferry with examples/vendor-udp.
-	vendor string
-	// Folder of the C sources and of peers.json.
-	peers string
-	// Folder of the compiled peers.
-	build string
-	// Folder of the results, two files per machine.
-	out string
-	// Folder of performance.md and the plots.
-	docs string
-	rows *regexp.Regexp
+	ferryPath string
+	// An earlier ferry instead of the peers, or empty.
+	beforePath       string
+	instructionsPath string
+	// A ferry with examples/vendor-udp.
+	vendorPath string
+	// C sources and peers.json.
+	peersDir string
+	// Compiled peers.
+	buildDir string
+	// Two files per machine.
+	resultsDir string
+	// performance.md and the plots.
+	docsDir    string
+	rowPattern *regexp.Regexp
 	// All rows are measured.
-	hasAllRows bool
-	pairs      int
-	// Repetitions of sweeps.
-	repeat   int
-	limit    time.Duration
-	timeout  time.Duration
-	isRender bool
+	hasAllRows    bool
+	pairCount     int
+	sweepRepeats  int
+	runLimit      time.Duration
+	sampleTimeout time.Duration
+	isRender      bool
 }
 
 func main() {
@@ -77,19 +74,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.ferry, "ferry", "bin/ferry", "ferry `PROGRAM`")
-	f.StringVar(&o.before, "before", "", "alternate with this ferry `PROGRAM`, of an earlier commit, in place of the peers; without -out the results go to bin/before")
-	f.StringVar(&o.instructions, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
-	f.StringVar(&o.vendor, "vendor", "bin/ferry-udp", "ferry `PROGRAM` with examples/vendor-udp compiled in")
-	f.StringVar(&o.peers, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
-	f.StringVar(&o.build, "build", "bin/peers", "`FOLDER` for the compiled peers")
-	f.StringVar(&o.out, "out", "", "`FOLDER` for the results, in place of bench/results, or of bin/rows if -rows leaves some out")
-	f.StringVar(&o.docs, "docs", "docs", "`FOLDER` of performance.md and plots, which a run of all rows renews")
+	f.StringVar(&o.ferryPath, "ferry", "bin/ferry", "ferry `PROGRAM`")
+	f.StringVar(&o.beforePath, "before", "", "alternate with this ferry `PROGRAM`, of an earlier commit, in place of the peers; without -out the results go to bin/before")
+	f.StringVar(&o.instructionsPath, "instructions", "bin/instructions", "`PROGRAM` that counts instructions")
+	f.StringVar(&o.vendorPath, "vendor", "bin/ferry-udp", "ferry `PROGRAM` with examples/vendor-udp compiled in")
+	f.StringVar(&o.peersDir, "peers", "bench/peers", "`FOLDER` of the peers' sources and peers.json")
+	f.StringVar(&o.buildDir, "build", "bin/peers", "`FOLDER` for the compiled peers")
+	f.StringVar(&o.resultsDir, "out", "", "`FOLDER` for the results, in place of bench/results, or of bin/rows if -rows leaves some out")
+	f.StringVar(&o.docsDir, "docs", "docs", "`FOLDER` of performance.md and plots, which a run of all rows renews")
 	rows := f.String("rows", "", "only figures whose name matches `REGEXP`, where case counts if it has a capital letter")
-	f.IntVar(&o.pairs, "pairs", 7, "required near samples `N` of each side of a figure")
-	f.IntVar(&o.repeat, "repeat", 3, "samples `N` of each point of a plot")
-	f.DurationVar(&o.limit, "limit", time.Hour, "after this `TIME`, take only the required samples")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "`TIME` that one sample may take")
+	f.IntVar(&o.pairCount, "pairs", 7, "required near samples `N` of each side of a figure")
+	f.IntVar(&o.sweepRepeats, "repeat", 3, "samples `N` of each point of a plot")
+	f.DurationVar(&o.runLimit, "limit", time.Hour, "after this `TIME`, take only the required samples")
+	f.DurationVar(&o.sampleTimeout, "timeout", time.Minute, "`TIME` that one sample may take")
 	quick := f.Bool("quick", false, "2 pairs of each figure, 1 sample of each point")
 	f.BoolVar(&o.isRender, "render", false, "write the pages and plots of all machines from their .json files, without measuring")
 	if err := f.Parse(args); err != nil {
@@ -99,12 +96,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %s", f.Arg(0))
 	}
 	if *quick {
-		o.pairs, o.repeat = 2, 1
+		o.pairCount, o.sweepRepeats = 2, 1
 	}
-	if o.pairs < 1 || o.repeat < 1 {
-		return nil, fmt.Errorf("-pairs %d, -repeat %d: want at least 1", o.pairs, o.repeat)
+	if o.pairCount < 1 || o.sweepRepeats < 1 {
+		return nil, fmt.Errorf("-pairs %d, -repeat %d: want at least 1", o.pairCount, o.sweepRepeats)
 	}
-	if o.timeout <= 0 || o.limit <= 0 {
+	if o.sampleTimeout <= 0 || o.runLimit <= 0 {
 		return nil, errors.New("-timeout and -limit: want more than 0")
 	}
 	var err error
@@ -112,19 +109,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if pattern == strings.ToLower(pattern) {
 		pattern = "(?i)" + pattern
 	}
-	if o.rows, err = regexp.Compile(pattern); err != nil {
+	if o.rowPattern, err = regexp.Compile(pattern); err != nil {
 		return nil, fmt.Errorf("-rows: %w", err)
 	}
-	o.hasAllRows = *rows == "" && o.before == ""
-	paths := []*string{&o.ferry, &o.instructions, &o.vendor, &o.build}
-	if o.before != "" {
-		o.out = cmp.Or(o.out, "bin/before")
-		paths = append(paths, &o.before)
+	o.hasAllRows = *rows == "" && o.beforePath == ""
+	paths := []*string{&o.ferryPath, &o.instructionsPath, &o.vendorPath, &o.buildDir}
+	if o.beforePath != "" {
+		o.resultsDir = cmp.Or(o.resultsDir, "bin/before")
+		paths = append(paths, &o.beforePath)
 	}
 	if *rows != "" && !o.isRender {
-		o.out = cmp.Or(o.out, "bin/rows")
+		o.resultsDir = cmp.Or(o.resultsDir, "bin/rows")
 	}
-	o.out = cmp.Or(o.out, "bench/results")
+	o.resultsDir = cmp.Or(o.resultsDir, "bench/results")
 	for _, path := range paths {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return nil, err
@@ -140,7 +137,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	var measured []*report
 	if o.isRender {
-		measured, err = load(o.out)
+		measured, err = load(o.resultsDir)
 	} else {
 		var rep *report
 		rep, err = o.measure(ctx, stderr)
@@ -150,7 +147,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	for _, rep := range measured {
-		if err := write(o.out, rep); err != nil {
+		if err := write(o.resultsDir, rep); err != nil {
 			return err
 		}
 	}
@@ -158,11 +155,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return nil
 	}
 	// Sections of other machines stay.
-	all, err := load(o.out)
+	all, err := load(o.resultsDir)
 	if err != nil {
 		return err
 	}
-	return document(o.docs, all)
+	return document(o.docsDir, all)
 }
 
 // install copies a program, like its installation. The output of go build's linker is in small pieces of the page
@@ -184,32 +181,32 @@ type selection struct {
 	figures   []figure
 	sweeps    []sweep
 	protocols []protocolRow
-	alone     []ownRow
+	aloneRows []ownRow
 	// The memory of ranks is measured.
 	hasMemory bool
 }
 
 // selected returns the rows that match o.rows. Beside an earlier ferry there are figures only.
 func (o *options) selected(alone []ownRow) (s selection, err error) {
-	if o.before != "" {
-		s.figures = besideBefore(filepath.Join(o.build, "before"))
+	if o.beforePath != "" {
+		s.figures = besideBefore(filepath.Join(o.buildDir, "before"))
 	} else {
-		s = selection{append(figures(), ownFigures()...), sweeps(), protocolRows(), alone, o.rows.MatchString(memoryName)}
+		s = selection{append(figures(), ownFigures()...), sweeps(), protocolRows(), alone, o.rowPattern.MatchString(memoryName)}
 	}
-	s.figures = matching(s.figures, o.rows, func(f figure) string { return f.Name })
-	s.sweeps = matching(s.sweeps, o.rows, func(s sweep) string { return s.Name })
-	s.protocols = matching(s.protocols, o.rows, func(x protocolRow) string { return x.name })
-	s.alone = matching(s.alone, o.rows, func(r ownRow) string { return r.name })
-	s.hasMemory = s.hasMemory || slices.ContainsFunc(s.alone, func(r ownRow) bool { return r.name == growthName })
+	s.figures = matching(s.figures, o.rowPattern, func(f figure) string { return f.Name })
+	s.sweeps = matching(s.sweeps, o.rowPattern, func(s sweep) string { return s.Name })
+	s.protocols = matching(s.protocols, o.rowPattern, func(x protocolRow) string { return x.name })
+	s.aloneRows = matching(s.aloneRows, o.rowPattern, func(r ownRow) string { return r.name })
+	s.hasMemory = s.hasMemory || slices.ContainsFunc(s.aloneRows, func(r ownRow) bool { return r.name == growthName })
 	if s.steps() == 0 {
-		err = fmt.Errorf("-rows %s: no figure has such a name", o.rows)
+		err = fmt.Errorf("-rows %s: no figure has such a name", o.rowPattern)
 	}
 	return s, err
 }
 
 // steps is the number of rows.
 func (s selection) steps() int {
-	n := len(s.figures) + len(s.sweeps) + len(s.protocols) + len(s.alone)
+	n := len(s.figures) + len(s.sweeps) + len(s.protocols) + len(s.aloneRows)
 	if s.hasMemory {
 		n++
 	}
@@ -226,7 +223,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		return nil, err
 	}
 	done := 0
-	c.began = func(what string) {
+	c.onRowStart = func(what string) {
 		line.Update(done, rows.steps(), what)
 		done++
 	}
@@ -241,7 +238,7 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 		return nil, err
 	}
 	line.Update(0, rows.steps(), "calibrating the raw hop")
-	if err := c.best.of(outside).Calibrate(ctx, c.now); err != nil {
+	if err := c.bestHops.of(outside).Calibrate(ctx, c.now); err != nil {
 		return nil, err
 	}
 	return c.run(ctx, rows, about)
@@ -250,21 +247,21 @@ func (o *options) measure(ctx context.Context, stderr io.Writer) (*report, error
 // prepare installs ferry and compiles the peers.
 func (c *comparison) prepare(ctx context.Context) (err error) {
 	o := c.options
-	if o.ferry, err = install(o.ferry, filepath.Join(o.build, "ferry"), "build"); err != nil {
+	if o.ferryPath, err = install(o.ferryPath, filepath.Join(o.buildDir, "ferry"), "build"); err != nil {
 		return err
 	}
-	if o.before != "" {
-		o.before, err = install(o.before, filepath.Join(o.build, "before"), "build")
+	if o.beforePath != "" {
+		o.beforePath, err = install(o.beforePath, filepath.Join(o.buildDir, "before"), "build")
 		return err
 	}
-	if c.list, err = loadPeers(filepath.Join(o.peers, "peers.json")); err != nil {
+	if c.comparedPeers, err = loadPeers(filepath.Join(o.peersDir, "peers.json")); err != nil {
 		return err
 	}
-	if _, err := os.Stat(o.instructions); err != nil {
+	if _, err := os.Stat(o.instructionsPath); err != nil {
 		return fmt.Errorf("%w: run make build-instructions", err)
 	}
-	for _, p := range c.list {
-		if err := c.compile(ctx, o.peers, p); err != nil {
+	for _, p := range c.comparedPeers {
+		if err := c.compile(ctx, o.peersDir, p); err != nil {
 			return err
 		}
 	}
@@ -274,22 +271,22 @@ func (c *comparison) prepare(ctx context.Context) (err error) {
 // run measures the rows and summarizes them.
 func (c *comparison) run(ctx context.Context, rows selection, about machineInfo) (*report, error) {
 	start := time.Now()
-	c.end = start.Add(c.limit)
+	c.extraSamplesUntil = start.Add(c.runLimit)
 	series, err := c.measure(ctx, rows.figures)
 	if err != nil {
 		return nil, err
 	}
 	var curves []*curve
 	for _, s := range rows.sweeps {
-		c.began(s.Name)
-		list := c.curves(s.parts, c.list)
-		if err := c.sweep(ctx, s.Name, s.parts, list, c.repeat); err != nil {
+		c.onRowStart(s.Name)
+		list := c.curves(s.sizeRanges, c.comparedPeers)
+		if err := c.sweep(ctx, s.Name, s.sizeRanges, list, c.sweepRepeats); err != nil {
 			return nil, err
 		}
 		curves = append(curves, list...)
 	}
 	if rows.hasMemory {
-		c.began(memoryName)
+		c.onRowStart(memoryName)
 		if err := c.memories(ctx); err != nil {
 			return nil, err
 		}
@@ -297,15 +294,15 @@ func (c *comparison) run(ctx context.Context, rows selection, about machineInfo)
 	var others []own
 	var points []protocolPoint
 	for _, x := range rows.protocols {
-		c.began(x.name)
+		c.onRowStart(x.name)
 		mine, sizes, err := c.compareProtocols(ctx, x)
 		if err != nil {
 			return nil, err
 		}
 		others, points = append(others, mine), append(points, sizes...)
 	}
-	for _, r := range rows.alone {
-		c.began(r.name)
+	for _, r := range rows.aloneRows {
+		c.onRowStart(r.name)
 		mine, err := c.own(ctx, r)
 		if err != nil {
 			return nil, err
@@ -314,14 +311,14 @@ func (c *comparison) run(ctx context.Context, rows selection, about machineInfo)
 	}
 	// The states of samples need all raw hops of the run.
 	for _, s := range series {
-		s.judge(c.best)
+		s.judge(c.bestHops)
 	}
 	for _, cv := range curves {
-		cv.settle(c.best)
+		cv.settle(c.bestHops)
 	}
-	about.Seconds = time.Since(start).Seconds()
-	rep := summarize(about, series, c.best, c.pairs)
-	rep.Alone, rep.Protocols, rep.Kept, rep.Curves = append(rep.Alone, others...), points, c.kept, curves
+	about.ElapsedSeconds = time.Since(start).Seconds()
+	rep := summarize(about, series, c.bestHops, c.pairCount)
+	rep.AloneRows, rep.Protocols, rep.MemoryRows, rep.Curves = append(rep.AloneRows, others...), points, c.memoryRows, curves
 	return rep, nil
 }
 

@@ -33,7 +33,7 @@ func world(t *testing.T, ferry, launcher string) []string {
 	}
 	peers, err := json.Marshal([]peer{{
 		Name: "fake", Title: "Fake MPI", Launcher: script("launch", "[ \"$1\" = --version ] && echo Fake 1.2.3 && exit\n"+launcher),
-		Compiler: script("cc", "exit 0\n"), Settings: []setting{{Title: "as it comes", Default: true}},
+		Compiler: script("cc", "exit 0\n"), Settings: []setting{{Title: "as it comes", IsDefault: true}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCompare_EarlierFerry_Alternates(t *testing.T) {
 		}
 	}
 	o, err := parse([]string{"-before", "x"}, t.Output())
-	if err != nil || o.out != "bin/before" || o.hasAllRows {
+	if err != nil || o.resultsDir != "bin/before" || o.hasAllRows {
 		t.Errorf("%+v, error %v", o, err)
 	}
 }
@@ -155,7 +155,7 @@ func TestCompare_SampleFails_IsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	rep, _ := results(t, args)
-	if r := rep.Rows[0].Results; len(r) != 1 || r[0].Failed != 1 || len(r[0].Pairs) < 2 {
+	if r := rep.Rows[0].Results; len(r) != 1 || r[0].FailedPairs != 1 || len(r[0].Pairs) < 2 {
 		t.Errorf("results %+v", rep)
 	}
 	if !strings.Contains(stderr.String(), "broken") {
@@ -182,7 +182,7 @@ func TestCompare_FigureAlwaysFails_HasReason(t *testing.T) {
 // not go on using the processors while others are measured.
 func TestCommand_Timeout_LeavesNoProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	r := &options{timeout: time.Minute}
+	r := &options{sampleTimeout: time.Minute}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)

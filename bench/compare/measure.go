@@ -25,8 +25,8 @@ type pair struct {
 
 // A side is a command that gives a sample.
 type side struct {
-	args       []string
-	instrument string // that takes the raw hop inside
+	args          []string
+	hopInstrument string
 }
 
 // A series has the samples of one figure beside one setting of a peer, or beside a variant of
@@ -38,33 +38,33 @@ type series struct {
 	ours    side
 	theirs  side
 	pairs   []pair
-	// Number of pairs with a failed sample.
-	failed int
-	why    string // the last failure
+	// Pairs with a failed sample.
+	failedPairs int
+	lastFailure string
 }
 
 // series returns the series of a figure: one per relevant setting of each
 // peer, or one beside a variant of ferry.
 func (o *options) series(f figure, peers []peer) []*series {
-	ours := side{o.job(o.ferry, f, f.flags, f.job), ferryRanks}
-	if v := f.versus; v != nil {
+	ours := side{o.job(o.ferryPath, f, f.ferryFlags, f.commandLine), ferryRanks}
+	if v := f.versusVariant; v != nil {
 		return []*series{{
 			fig: f, peer: peer{Title: "ferry"}, setting: setting{Title: v.Title},
-			ours: ours, theirs: side{o.job(cmp.Or(v.program, o.ferry), f, v.flags, v.job), ferryRanks},
+			ours: ours, theirs: side{o.job(cmp.Or(v.programPath, o.ferryPath), f, v.ferryFlags, v.commandLine), ferryRanks},
 		}}
 	}
-	if at := slices.IndexFunc(peers, func(p peer) bool { return p.Name == f.under }); at >= 0 {
+	if at := slices.IndexFunc(peers, func(p peer) bool { return p.Name == f.launcherPeer }); at >= 0 {
 		ours.args = o.oursUnder(peers[at], f)
-	} else if f.under != "" {
+	} else if f.launcherPeer != "" {
 		return nil
 	}
 	var out []*series
 	for _, p := range peers {
-		if f.only != "" && p.Name != f.only {
+		if f.onlyPeer != "" && p.Name != f.onlyPeer {
 			continue
 		}
 		for _, st := range p.Settings {
-			if st.Only == f.network && f.Size >= st.FromBytes {
+			if st.OnlyNetwork == f.networkName && f.MessageBytes >= st.FromBytes {
 				out = append(out, &series{fig: f, peer: p, setting: st, ours: ours, theirs: side{o.theirs(p, st, f), p.Name}})
 			}
 		}
@@ -74,8 +74,8 @@ func (o *options) series(f figure, peers []peer) []*series {
 
 // opposite describes the rows of the other side.
 func (s *series) opposite() figure {
-	if v := s.fig.versus; v != nil && v.rows != nil {
-		return *v.rows
+	if v := s.fig.versusVariant; v != nil && v.rowFigure != nil {
+		return *v.rowFigure
 	}
 	return s.fig
 }
@@ -85,7 +85,7 @@ func (s *series) opposite() figure {
 func (s *series) judge(b bests) int {
 	for i := range s.pairs {
 		p := &s.pairs[i]
-		p.Ours.Near, p.Peer.Near = b.sample(p.Ours), b.sample(p.Peer)
+		p.Ours.IsNear, p.Peer.IsNear = b.sample(p.Ours), b.sample(p.Peer)
 	}
 	near := s.in(nearOnes)
 	return min(near.OursTaken, near.PeersTaken)
@@ -93,8 +93,8 @@ func (s *series) judge(b bests) int {
 
 // needs reports whether the series needs another pair.
 func (s *series) needs(b bests, want int, late bool) bool {
-	taken := len(s.pairs) + s.failed
-	if len(s.pairs) == 0 && s.failed >= want { // It may take the time limit of a sample each time.
+	taken := len(s.pairs) + s.failedPairs
+	if len(s.pairs) == 0 && s.failedPairs >= want { // It may take the time limit of a sample each time.
 		return false
 	}
 	if late {
@@ -108,13 +108,13 @@ type comparison struct {
 	*options
 	*gauge
 	// Empty for a comparison with an earlier ferry.
-	list []peer
-	end  time.Time
-	note func(format string, a ...any)
+	comparedPeers     []peer
+	extraSamplesUntil time.Time
+	note              func(format string, a ...any)
 
 	// Called before each row.
-	began func(what string)
-	kept  []memoryRow // Measured so far.
+	onRowStart func(what string)
+	memoryRows []memoryRow // Measured so far.
 }
 
 // measure measures each figure beside each relevant setting. Figures with
@@ -124,14 +124,14 @@ func (c *comparison) measure(ctx context.Context, figs []figure) ([]*series, err
 	var all []*series
 	byFigure := make([][]*series, len(figs))
 	for i, f := range figs {
-		byFigure[i] = c.series(f, c.list)
+		byFigure[i] = c.series(f, c.comparedPeers)
 		all = append(all, byFigure[i]...)
 	}
 	for round := range 2 {
 		for i, list := range byFigure {
 			started := time.Now()
 			if round == 0 {
-				c.began(figs[i].Name)
+				c.onRowStart(figs[i].Name)
 			}
 			if err := c.figure(ctx, list); err != nil {
 				return nil, err
@@ -149,7 +149,7 @@ func (c *comparison) figure(ctx context.Context, list []*series) error {
 	for more := true; more; {
 		more = false
 		for _, s := range list {
-			if !s.needs(c.best, c.pairs, time.Now().After(c.end)) {
+			if !s.needs(c.bestHops, c.pairCount, time.Now().After(c.extraSamplesUntil)) {
 				continue
 			}
 			more = true
@@ -158,8 +158,8 @@ func (c *comparison) figure(ctx context.Context, list []*series) error {
 				return context.Cause(ctx)
 			}
 			if err != nil {
-				s.failed++
-				s.why = err.Error()
+				s.failedPairs++
+				s.lastFailure = err.Error()
 				c.note("%s: a sample failed: %v", s.fig.Name, err)
 				continue
 			}
@@ -184,10 +184,10 @@ func (c *comparison) pair(ctx context.Context, s *series) (p pair, err error) {
 // between takes samples between two hops.
 func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample, error) {
 	patience := hop.Patience
-	if time.Now().After(c.end) {
+	if time.Now().After(c.extraSamplesUntil) {
 		patience = 0
 	}
-	before, err := c.best.of(outside).Await(ctx, patience, c.now)
+	before, err := c.bestHops.of(outside).Await(ctx, patience, c.now)
 	if err != nil {
 		return nil, err
 	}
@@ -197,10 +197,10 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 	}
 	after, err := c.now(ctx)
 	around := max(before, after)
-	c.best.of(outside).Add(around)
+	c.bestHops.of(outside).Add(around)
 	for i := range list {
-		list[i].Outside = around
-		c.best.of(from.instrument).Add(list[i].Hop)
+		list[i].OutsideHopNS = around
+		c.bestHops.of(from.hopInstrument).Add(list[i].RawHopNS)
 	}
 	return list, err
 }
@@ -209,8 +209,8 @@ func (c *comparison) between(ctx context.Context, f figure, from side) ([]sample
 func (c *comparison) glance(list []*series) string {
 	var out []string
 	for _, s := range list {
-		near := s.judge(c.best)
-		r, ok := s.result(c.pairs)
+		near := s.judge(c.bestHops)
+		r, ok := s.result(c.pairCount)
 		if !ok {
 			out = append(out, fmt.Sprintf("%s %s failed", s.peer.Title, s.setting.Title))
 			continue

@@ -11,15 +11,15 @@ import (
 
 // memoryRow is the memory of a rank of a job in MiB, as the mean of all ranks.
 type memoryRow struct {
-	Private float64 `json:"private_mib"`
+	PrivateMiB float64 `json:"private_mib"`
 	// Private memory, and shared memory divided by the number of its users.
-	Share float64 `json:"pss_mib"`
-	Shm   float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
-	Ranks int     `json:"ranks"`
-	// Earlier messages: to neighbors, or to all ranks.
-	Messages    string `json:"messages"`
-	Of          string `json:"of"`
-	NotMeasured string `json:"not_measured,omitempty"`
+	ShareMiB float64 `json:"pss_mib"`
+	ShmMiB   float64 `json:"shm_mib"` // in /dev/shm, of all ranks together
+	Ranks    int     `json:"ranks"`
+	// To neighbors, or to all ranks.
+	EarlierMessages string `json:"messages"`
+	ProgramTitle    string `json:"of"`
+	NotMeasured     string `json:"not_measured,omitempty"`
 }
 
 const toNeighbours = "to neighbours"
@@ -32,17 +32,17 @@ func (c *comparison) memories(ctx context.Context) error {
 	}{
 		{2, "memory", toNeighbours}, {32, "memory", toNeighbours}, {130, "memory", toNeighbours}, {32, "memory_all", "to everyone"},
 	} {
-		f := figure{Bench: job.bench, Ranks: job.ranks, loop: loop{iterations: 1}}
+		f := figure{BenchName: job.bench, Ranks: job.ranks, loop: loop{iterations: 1}}
 		take := func(of string, args []string) error {
-			m := memoryRow{Ranks: job.ranks, Messages: job.messages, Of: of}
+			m := memoryRow{Ranks: job.ranks, EarlierMessages: job.messages, ProgramTitle: of}
 			err := c.memory(ctx, &m, args)
-			c.kept = append(c.kept, m)
+			c.memoryRows = append(c.memoryRows, m)
 			return err
 		}
-		if err := take("ferry", c.ours(c.ferry, f, nil)); err != nil {
+		if err := take("ferry", c.ours(c.ferryPath, f, nil)); err != nil {
 			return err
 		}
-		for _, p := range c.list {
+		for _, p := range c.comparedPeers {
 			plain, ok := p.plain()
 			if !ok {
 				continue
@@ -74,7 +74,7 @@ func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) er
 	}
 	if err != nil {
 		m.NotMeasured = err.Error()
-		c.note("memory of %d ranks of %s: %v", m.Ranks, m.Of, err)
+		c.note("memory of %d ranks of %s: %v", m.Ranks, m.ProgramTitle, err)
 	}
 	return nil
 }
@@ -82,17 +82,17 @@ func (c *comparison) memory(ctx context.Context, m *memoryRow, args []string) er
 // privateOverTCP is how much memory a rank of two has for itself over btl/tcp, to
 // how much through libfabric.
 func (c *comparison) privateOverTCP(ctx context.Context) (ratio float64, of string, err error) {
-	f := figure{Bench: "memory", Ranks: 2, loop: loop{iterations: 1}}
+	f := figure{BenchName: "memory", Ranks: 2, loop: loop{iterations: 1}}
 	var each []float64
-	for _, flags := range [][]string{viaTCP, throughOFI(f).flags} {
-		m := memoryRow{Ranks: f.Ranks, Of: "ferry " + strings.Join(flags, " ")}
-		if err := c.memory(ctx, &m, c.ours(c.ferry, f, flags)); err != nil {
+	for _, flags := range [][]string{viaTCP, throughOFI(f).ferryFlags} {
+		m := memoryRow{Ranks: f.Ranks, ProgramTitle: "ferry " + strings.Join(flags, " ")}
+		if err := c.memory(ctx, &m, c.ours(c.ferryPath, f, flags)); err != nil {
 			return 0, "", err
 		}
 		if m.NotMeasured != "" {
 			return 0, "", errors.New(m.NotMeasured)
 		}
-		each = append(each, m.Private)
+		each = append(each, m.PrivateMiB)
 	}
 	return each[0] / each[1], fmt.Sprintf("%s / %s MiB", digits(each[0]), digits(each[1])), nil
 }
@@ -111,7 +111,7 @@ func (m *memoryRow) fill(rows []benchRow, before float64) error {
 	if got["private"] == 0 || got["pss"] == 0 || got["shm"] == 0 {
 		return fmt.Errorf("want rows private, pss and shm, got %v", got)
 	}
-	m.Private, m.Share, m.Shm = got["private"], got["pss"], max(0, got["shm"]-before)
+	m.PrivateMiB, m.ShareMiB, m.ShmMiB = got["private"], got["pss"], max(0, got["shm"]-before)
 	return nil
 }
 
@@ -130,11 +130,11 @@ func shmInUse() (float64, error) {
 func growth(all []memoryRow) (ratio float64, of string, err error) {
 	per := map[int]float64{}
 	for _, m := range all {
-		if m.Of == "ferry" && m.Messages == toNeighbours {
+		if m.ProgramTitle == "ferry" && m.EarlierMessages == toNeighbours {
 			if m.NotMeasured != "" {
 				return 0, "", errors.New(m.NotMeasured)
 			}
-			per[m.Ranks] = m.Shm / float64(m.Ranks)
+			per[m.Ranks] = m.ShmMiB / float64(m.Ranks)
 		}
 	}
 	if per[32] == 0 {

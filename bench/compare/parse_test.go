@@ -34,7 +34,7 @@ func TestParseSamples_ConvertsToUnitOfFigure(t *testing.T) {
 		{"session + first communicator to MPI_Init, 32 ranks", `{"bench":"init","size":0,"ranks":32,"unit":"ms","avg":751.5,"raw_hop_ns":0}`, 751.5, 0},
 	} {
 		list, err := parseSamples(c.output, fig(t, c.figure))
-		if err != nil || len(list) != 1 || math.Abs(list[0].Value-c.value) > 1e-9 || list[0].Hop != c.hop {
+		if err != nil || len(list) != 1 || math.Abs(list[0].Value-c.value) > 1e-9 || list[0].RawHopNS != c.hop {
 			t.Errorf("%s: %+v, error %v", c.figure, list, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestParseSamples_Sweep_SizesAscend(t *testing.T) {
 		}
 		return out
 	}
-	if list, err := parseSamples(sizes(8, 16, 24, 32), f); err != nil || len(list) != 4 || list[2].size != 24 {
+	if list, err := parseSamples(sizes(8, 16, 24, 32), f); err != nil || len(list) != 4 || list[2].messageBytes != 24 {
 		t.Errorf("%+v, error %v", list, err)
 	}
 	for _, bad := range []string{sizes(8), sizes(8, 16), sizes(16, 32), sizes(8, 16, 16, 32), sizes(8, 64, 32), sizes(8, 16, 32, 64)} {
@@ -113,7 +113,7 @@ func FuzzOutput(f *testing.F) {
 		for _, x := range figs {
 			list, err := parseSamples(output, x)
 			for _, s := range list {
-				if err == nil && (!(s.Value > 0) || math.IsInf(s.Value, 0) || s.Hop < 0) {
+				if err == nil && (!(s.Value > 0) || math.IsInf(s.Value, 0) || s.RawHopNS < 0) {
 					t.Errorf("%s: %+v", x.Name, s)
 				}
 			}
@@ -151,12 +151,12 @@ func TestUnderLauncher_BothSides_UseIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &options{ferry: "ferry", build: "build"}
+	o := &options{ferryPath: "ferry", buildDir: "build"}
 	launchers := map[string]string{"Hydra": "mpiexec.mpich", "mpirun": "mpirun.openmpi"}
 	rows := 0
 	for _, f := range figures() {
 		_, name, under := strings.Cut(f.Name, ", under ")
-		if !under || f.added > 0 {
+		if !under || f.addedProcesses > 0 {
 			continue
 		}
 		rows++
@@ -174,7 +174,7 @@ func TestUnderLauncher_BothSides_UseIt(t *testing.T) {
 		t.Errorf("%d rows under launchers", rows)
 	}
 	for _, f := range besideBefore("before") {
-		if f.under != "" {
+		if f.launcherPeer != "" {
 			t.Errorf("%s: no launcher is there beside an earlier ferry", f.Name)
 		}
 	}
@@ -186,7 +186,7 @@ func TestGrowUnderLauncher_AnyLauncher_IsBesideOpenMPIUnderMpirun(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &options{ferry: "ferry", build: "build"}
+	o := &options{ferryPath: "ferry", buildDir: "build"}
 	for name, launcher := range map[string]string{"mpirun": "mpirun.openmpi", "Hydra": "mpiexec.mpich"} {
 		list := o.series(fig(t, "grow: add 4 processes to 2, under "+name), peers)
 		if len(list) != 1 {
@@ -216,7 +216,7 @@ func TestOverTCP_BothSides_UseTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for _, f := range matching(append(figures(), ownFigures()...), o.rows, func(f figure) string { return f.Name }) {
+	for _, f := range matching(append(figures(), ownFigures()...), o.rowPattern, func(f figure) string { return f.Name }) {
 		for _, s := range o.series(f, peers) {
 			got[f.Name+" | "+s.peer.Title] = strings.Join(s.theirs.args, " ")
 			if ours := strings.Join(s.ours.args, " "); !strings.Contains(ours, "btl=self,tcp") && !strings.Contains(ours, "btl=self,shm,tcp") {
@@ -254,7 +254,7 @@ func TestOverUCX_BothSides_HaveOneClass(t *testing.T) {
 	}
 	n := 0
 	for _, f := range figures() {
-		class, ok := strings.CutPrefix(f.network, "UCX ")
+		class, ok := strings.CutPrefix(f.networkName, "UCX ")
 		if !ok {
 			continue
 		}
@@ -279,7 +279,7 @@ func TestGoroutineRows_EachSide_HasItsKindOfRanks(t *testing.T) {
 	}
 	beside := map[string]int{}
 	for _, f := range matching(append(figures(), ownFigures()...), regexp.MustCompile("goroutine"), func(f figure) string { return f.Name }) {
-		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+		for _, s := range (&options{ferryPath: "ferry", buildDir: "build"}).series(f, peers) {
 			beside[s.peer.Title]++
 			ours, theirs := s.ours.args, s.theirs.args
 			n, m := slices.Index(ours, "-n"), slices.Index(ours, "--goroutines")
@@ -320,7 +320,7 @@ func TestStreamRows_BothSides_HaveTheSameThreads(t *testing.T) {
 	}
 	beside := map[string]int{}
 	for _, f := range matching(append(figures(), ownFigures()...), regexp.MustCompile("stream"), func(f figure) string { return f.Name }) {
-		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+		for _, s := range (&options{ferryPath: "ferry", buildDir: "build"}).series(f, peers) {
 			beside[s.peer.Title+", "+s.setting.Title]++
 			ours, theirs := s.ours.args, s.theirs.args
 			want, others := "2", slices.Contains(theirs, "--streams")
@@ -343,14 +343,14 @@ func TestStreamRows_BothSides_HaveTheSameThreads(t *testing.T) {
 }
 
 func TestBesideBefore_RowWithItsOwnCommand_HasItOnBothSides(t *testing.T) {
-	o := &options{ferry: "ferry", build: "build"}
+	o := &options{ferryPath: "ferry", buildDir: "build"}
 	n := 0
 	for _, f := range besideBefore("before") {
 		s := o.series(f, nil)[0]
-		if ours, theirs := s.ours.args, s.theirs.args; ours[0] != "ferry" || theirs[0] != "before" || f.job != nil && !slices.Equal(ours[1:], theirs[1:]) {
+		if ours, theirs := s.ours.args, s.theirs.args; ours[0] != "ferry" || theirs[0] != "before" || f.commandLine != nil && !slices.Equal(ours[1:], theirs[1:]) {
 			t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
 		}
-		if f.job != nil {
+		if f.commandLine != nil {
 			n++
 		}
 	}
@@ -366,12 +366,12 @@ func TestPaperFigures_PeerWithoutSessions_HasNoRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range paperFigures() {
-		family, _, _ := strings.Cut(f.Bench, "/")
-		for _, s := range (&options{ferry: "ferry", build: "build"}).series(f, peers) {
+		family, _, _ := strings.Cut(f.BenchName, "/")
+		for _, s := range (&options{ferryPath: "ferry", buildDir: "build"}).series(f, peers) {
 			if f.isStartup() && s.peer.Name != sessions {
 				t.Errorf("%s: beside %s", f.Name, s.peer.Title)
 			}
-			if ours, theirs := s.ours.args, s.theirs.args; ours[2] != family || !slices.Contains(theirs, f.Bench) {
+			if ours, theirs := s.ours.args, s.theirs.args; ours[2] != family || !slices.Contains(theirs, f.BenchName) {
 				t.Errorf("%s: %q beside %q", f.Name, ours, theirs)
 			}
 		}
@@ -389,26 +389,26 @@ func TestSeries_BothSides_RunTheSameLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range sweeps() {
-		figs = append(figs, s.parts...)
+		figs = append(figs, s.sizeRanges...)
 	}
-	r := &options{ferry: "ferry", build: "build"}
+	r := &options{ferryPath: "ferry", buildDir: "build"}
 	seen := map[string]bool{}
 	for _, f := range figs {
-		if f.upTo == 0 && (seen[f.Name] || f.Wanted == 0 || f.WantedBest == 0 || f.Aim == "") {
-			t.Errorf("%s: there twice: %t, wanted %g, %g, aim %q", f.Name, seen[f.Name], f.Wanted, f.WantedBest, f.Aim)
+		if f.upTo == 0 && (seen[f.Name] || f.WantedDefault == 0 || f.WantedBest == 0 || f.Aim == "") {
+			t.Errorf("%s: there twice: %t, wanted %g, %g, aim %q", f.Name, seen[f.Name], f.WantedDefault, f.WantedBest, f.Aim)
 		}
 		seen[f.Name] = true
 		if units[f.Unit].each == 0 {
 			t.Errorf("%s: unit %q", f.Name, f.Unit)
 		}
-		ours := r.ours(r.ferry, f, nil)
+		ours := r.ours(r.ferryPath, f, nil)
 		for _, p := range peers {
 			theirs := r.theirs(p, p.Settings[0], f)
-			if f.Bench == "init" || f.Bench == "hello" {
+			if f.BenchName == "init" || f.BenchName == "hello" {
 				continue // once on both sides
 			}
 			flags := []string{"-i", "-x", "-n"}
-			if p.Launcher == "" || p.Threads { // it has two ranks, and binds them itself
+			if p.Launcher == "" || p.HasThreadRanks { // it has two ranks, and binds them itself
 				flags = flags[:2]
 			}
 			for _, flag := range flags {
@@ -417,7 +417,7 @@ func TestSeries_BothSides_RunTheSameLoops(t *testing.T) {
 					t.Errorf("%s: %s differs: %v, %v", f.Name, flag, ours, theirs)
 				}
 			}
-			if bound := slices.Contains(theirs, "core"); bound != f.bound() && p.Launcher != "" && !p.Threads {
+			if bound := slices.Contains(theirs, "core"); bound != f.bound() && p.Launcher != "" && !p.HasThreadRanks {
 				t.Errorf("%s: bound is %t in %v", f.Name, bound, theirs)
 			}
 		}
@@ -465,7 +465,7 @@ func TestSettings_FollowVersionOfPeer(t *testing.T) {
 
 // Without the flag, a value would be measured with the protocol of another one.
 func TestProtocolRows_ForceEachValue(t *testing.T) {
-	o := &options{ferry: "ferry"}
+	o := &options{ferryPath: "ferry"}
 	rows := map[string]bool{}
 	for _, x := range protocolRows() {
 		rows[x.name] = true
@@ -473,8 +473,8 @@ func TestProtocolRows_ForceEachValue(t *testing.T) {
 			t.Errorf("%s: %q", x.name, x.copyValues)
 		}
 		for _, way := range x.copyValues {
-			for _, cv := range o.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", copyParam+"="+way)...) {
-				for _, s := range cv.sides {
+			for _, cv := range o.curves(x.sizeRanges, nil, append(slices.Clone(x.ferryFlags), "--set", copyParam+"="+way)...) {
+				for _, s := range cv.sidesByPart {
 					line := strings.Join(s.args, " ")
 					if !strings.HasSuffix(line, "--set btl.shm.single_copy="+way) || strings.Contains(line, "--alloc-mem") != strings.Contains(x.name, "AllocMem") {
 						t.Errorf("%s, %s: %s", x.name, way, line)
@@ -494,17 +494,17 @@ func TestProtocolRows_CompareWithBestOfEachSize(t *testing.T) {
 		cv := &curve{Unit: "us"}
 		for i, v := range values {
 			if v > 0 {
-				cv.Points = append(cv.Points, point{Size: 8192 << i, Value: v})
+				cv.Points = append(cv.Points, point{MessageBytes: 8192 << i, Value: v})
 			}
 		}
 		return cv
 	}
 	rows, why := x.rows([]*curve{at(1, 5, 9), at(2, 4, 8), at(3, 8, 0)}, at(2, 0, 9), bests{})
-	if why != "" || len(rows) != 3 || rows[0].Itself != 2 || rows[1].Noise() != "-" || rows[2].Noise() != "1.00" || rows[0].Best != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].Best != "off" {
+	if why != "" || len(rows) != 3 || rows[0].RatioToItself != 2 || rows[1].Noise() != "-" || rows[2].Noise() != "1.00" || rows[0].BestFixed != "off" || rows[0].Ratio != 2 || rows[1].Ratio != 0.8 || rows[2].BestFixed != "off" {
 		t.Errorf("%+v %s", rows, why)
 	}
-	x.parts[0].Lower = false
-	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}, at(1), bests{}); len(rows) != 1 || rows[0].Best != "cma" || rows[0].Ratio != 0.25 {
+	x.sizeRanges[0].LowerIsBetter = false
+	if rows, _ = x.rows([]*curve{at(1), at(2), at(4)}, at(1), bests{}); len(rows) != 1 || rows[0].BestFixed != "cma" || rows[0].Ratio != 0.25 {
 		t.Errorf("%+v", rows)
 	}
 	refused := &curve{NotMeasured: "cma is refused here"}
@@ -519,20 +519,20 @@ func TestProtocolRows_CompareWithBestOfEachSize(t *testing.T) {
 // Medians over two states of the machine would compare different states.
 func TestProtocolRows_CompareRoundByRound(t *testing.T) {
 	curveOf := func(values ...float64) *curve {
-		cv := &curve{Unit: "GB/s", samples: map[int][]sample{}}
+		cv := &curve{Unit: "GB/s", samplesBySize: map[int][]sample{}}
 		for round, v := range values {
 			if v > 0 { // else that sample failed
-				cv.samples[8192] = append(cv.samples[8192], sample{Value: v, size: 8192, round: round})
+				cv.samplesBySize[8192] = append(cv.samplesBySize[8192], sample{Value: v, messageBytes: 8192, sweepRound: round})
 			}
 		}
-		cv.Points = []point{{Size: 8192, Value: median(slices.Clone(values))}}
+		cv.Points = []point{{MessageBytes: 8192, Value: median(slices.Clone(values))}}
 		return cv
 	}
 	x := protocolRows()[1]
-	x.parts[0].Lower = false
+	x.sizeRanges[0].LowerIsBetter = false
 	// The choice is a tenth slower in each round, and there were more of it in the slow state.
 	rows, _ := x.rows([]*curve{curveOf(9, 9, 0, 27, 9), curveOf(10, 10, 30, 30, 10), curveOf(8, 8, 24, 24, 8)}, curveOf(10, 9, 0, 27, 8), bests{})
-	if len(rows) != 1 || rows[0].Best != "off" || rows[0].Ratio != 0.9 || rows[0].Itself != 1 {
+	if len(rows) != 1 || rows[0].BestFixed != "off" || rows[0].Ratio != 0.9 || rows[0].RatioToItself != 1 {
 		t.Errorf("%+v", rows)
 	}
 }

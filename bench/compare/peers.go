@@ -15,40 +15,40 @@ import (
 
 // A peer is another MPI library, or a program without any, as peers.json describes it.
 type peer struct {
-	Name     string   `json:"name"`
-	Title    string   `json:"title"`
-	Compiler string   `json:"compiler"`
-	Flags    []string `json:"flags"` // of the compiler, besides those of all
+	Name          string   `json:"name"`
+	Title         string   `json:"title"`
+	Compiler      string   `json:"compiler"`
+	CompilerFlags []string `json:"flags"` // besides those of all
 	// Patterns in the folder of peers.json; by default all MPI programs.
-	Sources []string `json:"sources"`
+	SourcePatterns []string `json:"sources"`
 	// Empty if the program starts its ranks itself.
 	Launcher string `json:"launcher"`
 	// The launcher starts one process with threads as ranks.
-	Threads        bool      `json:"threads"`
-	Bound          []string  `json:"bound"`          // arguments that give each rank a core
-	Oversubscribed []string  `json:"oversubscribed"` // arguments for more ranks than cores
-	AsRoot         []string  `json:"as_root"`        // arguments that root needs
-	Settings       []setting `json:"settings"`
+	HasThreadRanks     bool      `json:"threads"`
+	BoundArgs          []string  `json:"bound"`          // arguments that give each rank a core
+	OversubscribedArgs []string  `json:"oversubscribed"` // arguments for more ranks than cores
+	AsRoot             []string  `json:"as_root"`        // arguments that root needs
+	Settings           []setting `json:"settings"`
 }
 
 // A setting is a way to run a peer.
 type setting struct {
-	Title   string   `json:"title"`
-	Default bool     `json:"default"` // as it comes, without arguments
-	Args    []string `json:"args"`    // of the launcher
+	Title        string   `json:"title"`
+	IsDefault    bool     `json:"default"` // as it comes, without arguments
+	LauncherArgs []string `json:"args"`
 	// Smallest size of messages that it affects.
-	FromBytes int    `json:"from_bytes"`
-	Only      string `json:"only"` // for figures over that network alone
+	FromBytes   int    `json:"from_bytes"`
+	OnlyNetwork string `json:"only"` // for figures over that network alone
 	// First version of the peer with the setting, or empty.
-	From string `json:"from"`
+	FromVersion string `json:"from"`
 	// First later version without it, or empty.
-	Below string `json:"below"`
+	BelowVersion string `json:"below"`
 }
 
 // of returns the peer with the settings of its version.
 func (p peer) of(version string) peer {
 	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s setting) bool {
-		return s.From != "" && older(version, s.From) || s.Below != "" && !older(version, s.Below)
+		return s.FromVersion != "" && older(version, s.FromVersion) || s.BelowVersion != "" && !older(version, s.BelowVersion)
 	})
 	return p
 }
@@ -98,32 +98,32 @@ func parsePeers(b []byte) ([]peer, error) {
 
 // compile makes a peer's program from our sources.
 func (o *options) compile(ctx context.Context, dir string, p peer) error {
-	if len(p.Sources) == 0 {
-		p.Sources = []string{"*.c"}
+	if len(p.SourcePatterns) == 0 {
+		p.SourcePatterns = []string{"*.c"}
 	}
 	var sources []string
-	for _, pattern := range p.Sources {
+	for _, pattern := range p.SourcePatterns {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil || len(found) == 0 {
 			return fmt.Errorf("no C sources %s in %s", pattern, dir)
 		}
 		sources = append(sources, found...)
 	}
-	if err := os.MkdirAll(o.build, 0o755); err != nil {
+	if err := os.MkdirAll(o.buildDir, 0o755); err != nil {
 		return err
 	}
-	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", o.program(p)}, slices.Concat(p.Flags, sources)...)
+	args := append([]string{p.Compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-o", o.program(p)}, slices.Concat(p.CompilerFlags, sources)...)
 	if _, _, err := o.command(ctx, args); err != nil {
 		return fmt.Errorf("compile the programs for %s: %w", p.Title, err)
 	}
 	return nil
 }
 
-func (o *options) program(p peer) string { return filepath.Join(o.build, p.Name) }
+func (o *options) program(p peer) string { return filepath.Join(o.buildDir, p.Name) }
 
 // plain is the setting for figures over no network in particular, if there is one.
 func (p peer) plain() (setting, bool) {
-	i := slices.IndexFunc(p.Settings, func(s setting) bool { return s.Only == "" })
+	i := slices.IndexFunc(p.Settings, func(s setting) bool { return s.OnlyNetwork == "" })
 	if i < 0 {
 		return setting{}, false
 	}
@@ -141,12 +141,12 @@ func (p peer) launch(f figure, more ...string) []string {
 	}
 	args = append(args, more...)
 	if f.bound() {
-		args = append(args, p.Bound...)
+		args = append(args, p.BoundArgs...)
 	} else {
-		args = append(args, p.Oversubscribed...)
+		args = append(args, p.OversubscribedArgs...)
 	}
 	processes := f.Ranks
-	if p.Threads {
+	if p.HasThreadRanks {
 		processes = 1
 	}
 	return append(args, "-n", strconv.Itoa(processes))
@@ -154,12 +154,12 @@ func (p peer) launch(f figure, more ...string) []string {
 
 // theirs is the command line of a peer's sample.
 func (o *options) theirs(p peer, s setting, f figure) []string {
-	sizes := strconv.Itoa(f.Size)
-	if f.upTo > f.Size {
+	sizes := strconv.Itoa(f.MessageBytes)
+	if f.upTo > f.MessageBytes {
 		sizes += ":" + strconv.Itoa(f.upTo)
 	}
-	args := append(p.launch(f, s.Args...), o.program(p), f.Bench, "-m", sizes,
-		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup))
+	args := append(p.launch(f, s.LauncherArgs...), o.program(p), f.BenchName, "-m", sizes,
+		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmupIterations))
 	if f.hopInside() {
 		args = append(args, "--hop")
 	}
@@ -169,9 +169,9 @@ func (o *options) theirs(p peer, s setting, f figure) []string {
 // oursUnder returns the command line of a sample of ferry under a peer's
 // launcher.
 func (o *options) oursUnder(p peer, f figure) []string {
-	job := []string{o.ferry, "bench", f.Bench}
-	if f.job != nil {
-		job = f.job(o.ferry)
+	job := []string{o.ferryPath, "bench", f.BenchName}
+	if f.commandLine != nil {
+		job = f.commandLine(o.ferryPath)
 	}
 	return append(append(p.launch(f), job...), "--rank")
 }
@@ -189,19 +189,19 @@ func (o *options) job(program string, f figure, flags []string, more jobOf) []st
 func (o *options) ours(program string, f figure, flags []string) []string {
 	var args []string
 	switch {
-	case f.Bench == "init" || f.Bench == "hello" || !f.bound():
+	case f.BenchName == "init" || f.BenchName == "hello" || !f.bound():
 		args = []string{program, "run", "-n", strconv.Itoa(f.Ranks)}
 		if f.bound() {
 			args = append(args, "--bind-to", "core")
 		}
-		args = append(args, program, "bench", f.Bench)
-		if f.Bench == "init" || f.Bench == "hello" {
+		args = append(args, program, "bench", f.BenchName)
+		if f.BenchName == "init" || f.BenchName == "hello" {
 			return append(args, "--rank")
 		}
 	default:
-		args = []string{program, "bench", f.Bench, "-n", strconv.Itoa(f.Ranks)}
+		args = []string{program, "bench", f.BenchName, "-n", strconv.Itoa(f.Ranks)}
 	}
-	args = append(args, "-m", fmt.Sprintf("%d:%d", f.Size, f.largest()),
-		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json")
+	args = append(args, "-m", fmt.Sprintf("%d:%d", f.MessageBytes, f.largest()),
+		"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmupIterations), "--format", "json")
 	return append(args, flags...)
 }

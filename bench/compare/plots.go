@@ -22,8 +22,8 @@ import (
 
 // A graph is one picture of docs/plots.
 type graph struct {
-	bench, Title, axis string
-	Short              string
+	benchName, Title, axisTitle string
+	Short                       string
 	// The legend is in the upper left corner, not in the lower one.
 	isLegendAtTop bool
 }
@@ -34,7 +34,7 @@ var graphs = []graph{
 	{"mbw_mr", "Message rate between two ranks, 64 messages in flight", "million messages/s", "message rate", false},
 }
 
-func (g graph) File() string { return g.bench + ".svg" }
+func (g graph) File() string { return g.benchName + ".svg" }
 
 // colors are those of Okabe and Ito, which color-blind readers can distinguish.
 // Shapes and dashes differ too.
@@ -48,7 +48,7 @@ func plots(dir string, curves []*curve) error {
 	for _, g := range graphs {
 		var mine []*curve
 		for _, c := range curves {
-			if c.Bench == g.bench && len(c.Points) > 0 {
+			if c.BenchName == g.benchName && len(c.Points) > 0 {
 				mine = append(mine, c)
 			}
 		}
@@ -59,7 +59,7 @@ func plots(dir string, curves []*curve) error {
 			return err
 		}
 		if err := g.draw(filepath.Join(dir, g.File()), mine); err != nil {
-			return fmt.Errorf("plot of %s: %w", g.bench, err)
+			return fmt.Errorf("plot of %s: %w", g.benchName, err)
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func plots(dir string, curves []*curve) error {
 func (g graph) draw(path string, curves []*curve) error {
 	p := plot.New()
 	p.Title.Text = g.Title
-	p.X.Label.Text, p.Y.Label.Text = "size of the message, bytes", g.axis
+	p.X.Label.Text, p.Y.Label.Text = "size of the message, bytes", g.axisTitle
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(decimalTicks)
 	for _, f := range []*font.Font{
@@ -86,7 +86,7 @@ func (g graph) draw(path string, curves []*curve) error {
 	for i, c := range curves {
 		xys := make(plotter.XYs, len(c.Points))
 		for j, pt := range c.Points {
-			xys[j] = plotter.XY{X: float64(pt.Size), Y: pt.Value}
+			xys[j] = plotter.XY{X: float64(pt.MessageBytes), Y: pt.Value}
 		}
 		line, dots, err := plotter.NewLinePoints(xys)
 		if err != nil {
@@ -96,7 +96,7 @@ func (g graph) draw(path string, curves []*curve) error {
 		line.Color, line.Width, line.Dashes = color, vg.Points(1.5), plotutil.Dashes(i)
 		dots.Color, dots.Shape, dots.Radius = color, plotutil.Shape(i), vg.Points(2.5)
 		p.Add(line, dots)
-		name := c.Of
+		name := c.ProgramTitle
 		if c.Setting != "" {
 			name += ", " + c.Setting
 		}

@@ -17,15 +17,15 @@ func (c *comparison) elsewheres() []ownRow {
 		return func(ctx context.Context) (float64, string, error) { return c.null(ctx, f) }
 	}
 	return []ownRow{
-		{"plugin: 8 B to a null transport and back, to one way over shared memory", bound{Most: 2.5}, "", null(latency("", 8, 0, 0, ""))},
-		{"plugin: bandwidth of 1 MiB to a null transport and back, to shared memory", bound{Least: 0.5}, "", null(window("", "bw", "GB/s", mib, 0, 0, ""))},
-		{"plugin: 8 B latency over UDP, compiled in, to TCP", bound{Most: 1.3}, "", c.udp},
+		{"plugin: 8 B to a null transport and back, to one way over shared memory", bound{AtMost: 2.5}, "", null(latency("", 8, 0, 0, ""))},
+		{"plugin: bandwidth of 1 MiB to a null transport and back, to shared memory", bound{AtLeast: 0.5}, "", null(window("", "bw", "GB/s", mib, 0, 0, ""))},
+		{"plugin: 8 B latency over UDP, compiled in, to TCP", bound{AtMost: 1.3}, "", c.udp},
 	}
 }
 
 // null measures a message of one rank through a plugin, the one in C, beside that of two ranks.
 func (c *comparison) null(ctx context.Context, f figure) (ratio float64, of string, err error) {
-	binary, err := filepath.Abs(filepath.Join(c.build, "btl-c"))
+	binary, err := filepath.Abs(filepath.Join(c.buildDir, "btl-c"))
 	if err != nil {
 		return 0, "", err
 	}
@@ -39,24 +39,24 @@ func (c *comparison) null(ctx context.Context, f figure) (ratio float64, of stri
 	}
 	alone := f
 	alone.Ranks = 1
-	args := append([]string{"env", "FERRY_CONFIG=" + file}, c.ours(c.ferry, alone, []string{"--set", "btl=plugin"})...)
-	return c.ratio(ctx, alone, args, f, c.ours(c.ferry, f, nil))
+	args := append([]string{"env", "FERRY_CONFIG=" + file}, c.ours(c.ferryPath, alone, []string{"--set", "btl=plugin"})...)
+	return c.ratio(ctx, alone, args, f, c.ours(c.ferryPath, f, nil))
 }
 
 // udp measures a ferry with examples/vendor-udp compiled in.
 func (c *comparison) udp(ctx context.Context) (ratio float64, of string, err error) {
-	vendor, err := install(c.vendor, filepath.Join(c.build, "ferry-udp"), "build-vendor")
+	vendor, err := install(c.vendorPath, filepath.Join(c.buildDir, "ferry-udp"), "build-vendor")
 	if err != nil {
 		return 0, "", err
 	}
 	f := latency("", 8, 0, 0, "")
-	return c.ratio(ctx, f, c.ours(vendor, f, []string{"--set", "btl=self,udp"}), f, c.ours(c.ferry, f, viaTCP))
+	return c.ratio(ctx, f, c.ours(vendor, f, []string{"--set", "btl=self,udp"}), f, c.ours(c.ferryPath, f, viaTCP))
 }
 
 // ratio alternates two commands, and compares their medians.
 func (c *comparison) ratio(ctx context.Context, f figure, ours []string, g figure, theirs []string) (ratio float64, of string, err error) {
 	var a, b []float64
-	for range c.pairs {
+	for range c.pairCount {
 		for _, s := range []struct {
 			f    figure
 			args []string

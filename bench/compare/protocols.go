@@ -23,10 +23,9 @@ const copyParam = "btl.shm.single_copy"
 type protocolRow struct {
 	name string
 	// Least speed of the selector to that of the best fixed value.
-	wanted float64
-	parts  []figure
-	// Flags of all runs.
-	flags []string
+	wantedRatio float64
+	sizeRanges  []figure
+	ferryFlags  []string
 	// Values of copyParam, with the selector first.
 	copyValues []string
 }
@@ -39,8 +38,8 @@ func protocolRows() (list []protocolRow) {
 	both := window("", "bibw", "GB/s", 8*kib, 0, 0, "").through(4 * mib)
 	many := window("", "bw", "GB/s", 8*kib, 0, 0, "").through(4 * mib)
 	// The selector must have adapted. A window has 64 messages.
-	one.iterations, one.warmup = 200, 200
-	both.warmup, many.warmup = 16, 16
+	one.iterations, one.warmupIterations = 200, 200
+	both.warmupIterations, many.warmupIterations = 16, 16
 	for _, memory := range []struct {
 		name  string
 		flags []string
@@ -66,11 +65,11 @@ func protocolRows() (list []protocolRow) {
 		{"a third process has come to a rank's processor", "neighbour"},
 	} {
 		f := latency("", 64*kib, 0, 0, "").through(mib)
-		f.Bench, f.iterations, f.warmup = "change/"+change.how, 400, 1000
+		f.BenchName, f.iterations, f.warmupIterations = "change/"+change.how, 400, 1000
 		f.usesMedian = change.how == "neighbour" // The average would be that of time slices.
-		f.job = func(program string) []string {
-			return []string{program, "bench", "change", "--to", change.how, "-m", fmt.Sprintf("%d:%d", f.Size, f.largest()),
-				"-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmup), "--format", "json"}
+		f.commandLine = func(program string) []string {
+			return []string{program, "bench", "change", "--to", change.how, "-m", fmt.Sprintf("%d:%d", f.MessageBytes, f.largest()),
+				"-i", fmt.Sprint(f.iterations), "-x", fmt.Sprint(f.warmupIterations), "--format", "json"}
 		}
 		list = append(list, protocolRow{"auto to the best fixed way, from 200 messages after " + change.name, 0.9, []figure{f}, nil, []string{"auto", "off", "cma"}})
 	}
@@ -82,40 +81,40 @@ type protocolPoint struct {
 	Name string `json:"figure"`
 	Size int    `json:"size"`
 	Unit string `json:"unit"`
-	// Medians by value of btl.shm.single_copy.
-	Values map[string]float64 `json:"values"`
+	// Keyed by value of btl.shm.single_copy.
+	MediansByValue map[string]float64 `json:"values"`
 	// Fixed value with the worst ratio of the selector.
-	Best string `json:"best"`
+	BestFixed string `json:"best"`
 	// Speed of the selector to that of the best, round by round.
 	Ratio float64 `json:"ratio"`
 	// The same ratio of the selector to itself, or 0 if not measured.
-	Itself float64 `json:"itself"`
+	RatioToItself float64 `json:"itself"`
 }
 
 // compareProtocols measures a protocolRow. The result is that of its worst size, with all sizes beside it.
 func (c *comparison) compareProtocols(ctx context.Context, x protocolRow) (own, []protocolPoint, error) {
-	o := own{Name: x.name, Wanted: bound{Least: x.wanted}}
+	o := own{Name: x.name, WantedBound: bound{AtLeast: x.wantedRatio}}
 	var curves []*curve
 	for _, way := range append(slices.Clone(x.copyValues), x.copyValues[0]) {
-		curves = append(curves, c.curves(x.parts, nil, append(slices.Clone(x.flags), "--set", copyParam+"="+way)...)...)
+		curves = append(curves, c.curves(x.sizeRanges, nil, append(slices.Clone(x.ferryFlags), "--set", copyParam+"="+way)...)...)
 	}
-	if err := c.sweep(ctx, x.name, x.parts, curves, moreRounds*c.pairs); err != nil {
+	if err := c.sweep(ctx, x.name, x.sizeRanges, curves, moreRounds*c.pairCount); err != nil {
 		return o, nil, err
 	}
 	for _, cv := range curves {
-		cv.settle(c.best)
+		cv.settle(c.bestHops)
 	}
-	rows, why := x.rows(curves[:len(x.copyValues)], curves[len(x.copyValues)], c.best)
+	rows, why := x.rows(curves[:len(x.copyValues)], curves[len(x.copyValues)], c.bestHops)
 	if o.NotMeasured = why; why != "" {
 		return o, rows, nil
 	}
 	for i, w := range rows {
 		if i == 0 || w.Ratio < o.Value {
-			o.Value, o.Of = w.Ratio, w.describe()
+			o.Value, o.ComparedValues = w.Ratio, w.describe()
 		}
 	}
-	o.Met = o.Wanted.meets(o.Value)
-	c.note("%s: %s (%s)", o.Name, digits(o.Value), o.Of)
+	o.IsMet = o.WantedBound.meets(o.Value)
+	c.note("%s: %s (%s)", o.Name, digits(o.Value), o.ComparedValues)
 	return o, rows, nil
 }
 
@@ -123,22 +122,22 @@ func (c *comparison) compareProtocols(ctx context.Context, x protocolRow) (own, 
 // failure. A value that this machine refuses has no curve, and is omitted.
 func (x protocolRow) rows(curves []*curve, again *curve, b bests) (rows []protocolPoint, why string) {
 	for _, p := range curves[0].Points {
-		w := protocolPoint{Name: x.name, Size: p.Size, Unit: curves[0].Unit, Values: map[string]float64{x.copyValues[0]: p.Value}}
+		w := protocolPoint{Name: x.name, Size: p.MessageBytes, Unit: curves[0].Unit, MediansByValue: map[string]float64{x.copyValues[0]: p.Value}}
 		for i, cv := range curves[1:] {
-			at := slices.IndexFunc(cv.Points, func(q point) bool { return q.Size == p.Size })
+			at := slices.IndexFunc(cv.Points, func(q point) bool { return q.MessageBytes == p.MessageBytes })
 			if at < 0 {
 				continue
 			}
 			way := x.copyValues[i+1]
-			w.Values[way] = cv.Points[at].Value
-			if ratio := x.speed(curves[0], cv, p, b); w.Best == "" || ratio < w.Ratio {
-				w.Best, w.Ratio = way, ratio
+			w.MediansByValue[way] = cv.Points[at].Value
+			if ratio := x.speed(curves[0], cv, p, b); w.BestFixed == "" || ratio < w.Ratio {
+				w.BestFixed, w.Ratio = way, ratio
 			}
 		}
-		if w.Best == "" {
+		if w.BestFixed == "" {
 			continue
 		}
-		w.Itself = x.speed(curves[0], again, p, b)
+		w.RatioToItself = x.speed(curves[0], again, p, b)
 		rows = append(rows, w)
 	}
 	if len(rows) > 0 {
@@ -154,15 +153,15 @@ func (x protocolRow) rows(curves []*curve, again *curve, b bests) (rows []protoc
 
 // speed returns the speed of the selector at a point to that of another curve, or 0 without such a point.
 func (x protocolRow) speed(choice, other *curve, p point, b bests) float64 {
-	ratio, ok := choice.beside(other, p.Size, b)
+	ratio, ok := choice.beside(other, p.MessageBytes, b)
 	if !ok {
-		at := slices.IndexFunc(other.Points, func(q point) bool { return q.Size == p.Size })
+		at := slices.IndexFunc(other.Points, func(q point) bool { return q.MessageBytes == p.MessageBytes })
 		if at < 0 {
 			return 0
 		}
 		ratio = p.Value / other.Points[at].Value
 	}
-	if x.parts[0].Lower {
+	if x.sizeRanges[0].LowerIsBetter {
 		return 1 / ratio
 	}
 	return ratio
@@ -170,20 +169,20 @@ func (x protocolRow) speed(choice, other *curve, p point, b bests) float64 {
 
 // describe formats the values of the ratio.
 func (w protocolPoint) describe() string {
-	return fmt.Sprintf("%d B: %s / %s %s (%s); to itself %s", w.Size, digits(w.Values["auto"]), digits(w.Values[w.Best]), w.Unit, w.Best, w.Noise())
+	return fmt.Sprintf("%d B: %s / %s %s (%s); to itself %s", w.Size, digits(w.MediansByValue["auto"]), digits(w.MediansByValue[w.BestFixed]), w.Unit, w.BestFixed, w.Noise())
 }
 
 // Noise formats Itself for a table.
 func (w protocolPoint) Noise() string {
-	if w.Itself > 0 {
-		return fmt.Sprintf("%.2f", w.Itself)
+	if w.RatioToItself > 0 {
+		return fmt.Sprintf("%.2f", w.RatioToItself)
 	}
 	return "-"
 }
 
 // Value formats the median with a value of the parameter for a table.
 func (w protocolPoint) Value(way string) string {
-	if v, ok := w.Values[way]; ok {
+	if v, ok := w.MediansByValue[way]; ok {
 		return digits(v)
 	}
 	return "-"

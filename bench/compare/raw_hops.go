@@ -30,7 +30,7 @@ func (b bests) of(instrument string) *hop.Best {
 
 // sample reports whether a sample is near, by the raw hops around the job and beside its loop.
 func (b bests) sample(s sample) bool {
-	return b.of(outside).Near(s.Outside) && b.of(s.instrument).Near(s.Hop)
+	return b.of(outside).Near(s.OutsideHopNS) && b.of(s.hopInstrument).Near(s.RawHopNS)
 }
 
 // ns are the estimates.
@@ -47,9 +47,9 @@ func (b bests) ns() map[string]float64 {
 // gauge takes the raw hop between two processors from outside of the jobs, with
 // two threads that are bound to them.
 type gauge struct {
-	best  bests
-	lines [2]*hop.Line
-	cores [2]int
+	bestHops   bests
+	cacheLines [2]*hop.Line
+	coreIDs    [2]int
 }
 
 func newGauge() (*gauge, error) {
@@ -57,18 +57,18 @@ func newGauge() (*gauge, error) {
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
-	g := &gauge{best: bests{}}
-	if set.Count() < len(g.cores) {
+	g := &gauge{bestHops: bests{}}
+	if set.Count() < len(g.coreIDs) {
 		return nil, errors.New("two processors are needed; this process may run on one")
 	}
-	for i, cpu := 0, 0; i < len(g.cores); cpu++ {
+	for i, cpu := 0, 0; i < len(g.coreIDs); cpu++ {
 		if set.IsSet(cpu) {
-			g.cores[i] = cpu
+			g.coreIDs[i] = cpu
 			i++
 		}
 	}
 	page := make([]byte, os.Getpagesize()) // The line has a page of its own.
-	g.lines = [2]*hop.Line{hop.At(page), hop.At(page)}
+	g.cacheLines = [2]*hop.Line{hop.At(page), hop.At(page)}
 	return g, nil
 }
 
@@ -76,7 +76,7 @@ func newGauge() (*gauge, error) {
 func (g *gauge) now(ctx context.Context) (float64, error) {
 	var ns float64 // of both threads the same but for the clock; the first one's counts
 	var both errgroup.Group
-	for i, core := range g.cores {
+	for i, core := range g.coreIDs {
 		both.Go(func() error {
 			// The thread keeps its affinity, and ends with its locked goroutine.
 			runtime.LockOSThread()
@@ -85,7 +85,7 @@ func (g *gauge) now(ctx context.Context) (float64, error) {
 			if err := unix.SchedSetaffinity(0, &set); err != nil {
 				return fmt.Errorf("bind to processor %d: %w", core, err)
 			}
-			mine, err := g.lines[i].Measure(ctx, i == 0, nil)
+			mine, err := g.cacheLines[i].Measure(ctx, i == 0, nil)
 			if i == 0 {
 				ns = mine
 			}

@@ -101,7 +101,7 @@ func (rep *report) text(name string) string {
 }
 
 // Minutes is the duration of the run.
-func (rep *report) Minutes() int { return int(math.Ceil(rep.Seconds / 60)) }
+func (rep *report) Minutes() int { return int(math.Ceil(rep.ElapsedSeconds / 60)) }
 
 // digits formats v with three significant digits.
 func digits(v float64) string {
@@ -119,7 +119,7 @@ func digits(v float64) string {
 // Beside formats the value of ferry, that of the peer, and the peer's setting unless it is the default.
 func (w row) Beside(s *standing) string {
 	of := s.Peer
-	if !s.result.Default {
+	if !s.result.IsDefault {
 		of += ", " + s.Setting
 	}
 	return fmt.Sprintf("%s / %s %s (%s)", digits(s.Ours), digits(s.Theirs), w.Unit, of)
@@ -160,21 +160,21 @@ func (r *result) InOther() string {
 // first if they are the figure.
 func (r *result) States() []inState {
 	var list []inState
-	if r.State == hop.Far && r.Near != nil {
+	if r.State == hop.Far && r.NearMedians != nil {
 		list = append(list, inState{"all", &r.medians})
 	}
-	if r.Near != nil {
-		list = append(list, inState{"near", r.Near})
+	if r.NearMedians != nil {
+		list = append(list, inState{"near", r.NearMedians})
 	}
-	if r.Far != nil {
-		list = append(list, inState{"far", r.Far})
+	if r.FarMedians != nil {
+		list = append(list, inState{"far", r.FarMedians})
 	}
 	return list
 }
 
 // inState is the medians of one state.
 type inState struct {
-	Of string
+	StateName string
 	*medians
 }
 
@@ -189,8 +189,8 @@ func (w row) AimOf(hop, ours float64) string {
 // Counts formats the state of the figure and the number of its samples on each side.
 func (r *result) Counts() string {
 	s := fmt.Sprintf("%s, %d and %d of %d", r.State, r.OursTaken, r.PeersTaken, len(r.Pairs))
-	if r.Failed > 0 {
-		s += fmt.Sprintf(", %d failed", r.Failed)
+	if r.FailedPairs > 0 {
+		s += fmt.Sprintf(", %d failed", r.FailedPairs)
 	}
 	return s
 }
@@ -259,13 +259,13 @@ func listed(names []string) string { return cmp.Or(strings.Join(names, "; "), "n
 func (rep *report) Order() (o order) {
 	for _, r := range rep.Rows {
 		switch {
-		case r.Default == nil || r.Best == nil:
-		case r.better(r.Best.Ratio, 1):
-			o.aheadOfAll = append(o.aheadOfAll, fmt.Sprintf("%s (%.2f)", r.Name, r.Best.Ratio))
-		case r.better(r.Default.Ratio, 1):
-			o.aheadOfDefaults = append(o.aheadOfDefaults, fmt.Sprintf("%s (%.2f and %.2f)", r.Name, r.Default.Ratio, r.Best.Ratio))
+		case r.DefaultStanding == nil || r.BestStanding == nil:
+		case r.better(r.BestStanding.Ratio, 1):
+			o.aheadOfAll = append(o.aheadOfAll, fmt.Sprintf("%s (%.2f)", r.Name, r.BestStanding.Ratio))
+		case r.better(r.DefaultStanding.Ratio, 1):
+			o.aheadOfDefaults = append(o.aheadOfDefaults, fmt.Sprintf("%s (%.2f and %.2f)", r.Name, r.DefaultStanding.Ratio, r.BestStanding.Ratio))
 		default:
-			o.behind = append(o.behind, fmt.Sprintf("%s (%.2f)", r.Name, r.Best.Ratio))
+			o.behind = append(o.behind, fmt.Sprintf("%s (%.2f)", r.Name, r.BestStanding.Ratio))
 		}
 	}
 	return o
@@ -293,6 +293,6 @@ var headlines = []string{
 // Headlines returns the measured rows of headlines.
 func (rep *report) Headlines() []row {
 	return slices.DeleteFunc(slices.Clone(rep.Rows), func(r row) bool {
-		return r.Default == nil || r.Best == nil || !slices.Contains(headlines, r.Name)
+		return r.DefaultStanding == nil || r.BestStanding == nil || !slices.Contains(headlines, r.Name)
 	})
 }

@@ -12,11 +12,11 @@ import (
 func ring(order string, ranks int, wanted float64) figure {
 	f := collective(fmt.Sprintf("ring of 8 B in %s order, %d ranks", order, ranks), "ring/"+order, 8, ranks, wanted, wanted, "0.7")
 	if order == "random" { // Each of ten orders has all iterations.
-		f.iterations, f.warmup = f.iterations/10, f.warmup/10
+		f.iterations, f.warmupIterations = f.iterations/10, f.warmupIterations/10
 	}
-	f.job = func(program string) []string {
+	f.commandLine = func(program string) []string {
 		return []string{program, "bench", "ring", "-n", strconv.Itoa(ranks),
-			"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmup), "--format", "json"}
+			"-i", strconv.Itoa(f.iterations), "-x", strconv.Itoa(f.warmupIterations), "--format", "json"}
 	}
 	return f
 }
@@ -30,8 +30,8 @@ const startupPrefix = "startup/"
 // startup is a figure of `ferry bench startup`, beside the peer that has the same steps.
 func startup(what, figureName, unit string, ranks int, wanted float64) figure {
 	f := job(fmt.Sprintf("startup: %s, %d ranks", what, ranks), startupPrefix+figureName, ranks, wanted, "0.1")
-	f.Unit, f.only = unit, sessions
-	f.job = func(program string) []string {
+	f.Unit, f.onlyPeer = unit, sessions
+	f.commandLine = func(program string) []string {
 		return []string{program, "bench", "startup", "-n", strconv.Itoa(ranks), "--format", "json"}
 	}
 	return f
@@ -51,5 +51,5 @@ func paperFigures() []figure {
 
 // isStartup reports whether a figure ends with its initialization.
 func (f figure) isStartup() bool {
-	return f.Bench == "hello" || f.Bench == "init" || strings.HasPrefix(f.Bench, startupPrefix)
+	return f.BenchName == "hello" || f.BenchName == "init" || strings.HasPrefix(f.BenchName, startupPrefix)
 }

@@ -23,21 +23,21 @@ import (
 
 // A sample is one run of one benchmark.
 type sample struct {
-	Value   float64 `json:"value"`          // in the figure's unit
-	Hop     float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
-	Outside float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
-	Others  float64 `json:"others"`         // processors that worked for others meanwhile
+	Value           float64 `json:"value"`          // in the figure's unit
+	RawHopNS        float64 `json:"raw_hop_ns"`     // between ranks 0 and 1, the larger of before and after; 0: not taken
+	OutsideHopNS    float64 `json:"outside_hop_ns"` // around the job, the larger of before and after
+	OtherProcessors float64 `json:"others"`         // processors that worked for others meanwhile
 	// State of the machine, by all raw hops of the run.
-	Near       bool   `json:"near"`
-	instrument string // that has taken Hop
-	size       int    // bytes of a message
-	round      int    // of a sweep
+	IsNear        bool   `json:"near"`
+	hopInstrument string // of RawHopNS
+	messageBytes  int
+	sweepRound    int
 }
 
 // MarshalJSON keeps five digits, which is more than the machine does.
 func (s sample) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, `{"value":%.5g,"raw_hop_ns":%.5g,"outside_hop_ns":%.5g,"others":%.2g,"near":%t}`,
-		s.Value, s.Hop, s.Outside, s.Others, s.Near), nil
+		s.Value, s.RawHopNS, s.OutsideHopNS, s.OtherProcessors, s.IsNear), nil
 }
 
 // marker is an environment variable that identifies the processes of a sample in any
@@ -51,16 +51,15 @@ const (
 
 // usage is the time of a command.
 type usage struct {
-	// From start to end.
-	whole time.Duration
-	// Processor time, including children.
-	own time.Duration
+	elapsedTime time.Duration
+	// Includes children.
+	processorTime time.Duration
 }
 
 // command runs a command with a time limit, and returns its output and usage. After a failure, none of its
 // processes is left.
 func (o *options) command(ctx context.Context, args []string) (output string, u usage, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done within %v", o.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, o.sampleTimeout, fmt.Errorf("not done within %v", o.sampleTimeout))
 	defer cancel()
 	mark := marker + rand.Text()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -72,9 +71,9 @@ func (o *options) command(ctx context.Context, args []string) (output string, u 
 	cmd.Stdout, cmd.Stderr = &out, &words
 	start := time.Now()
 	err = cmd.Run()
-	u.whole = time.Since(start)
+	u.elapsedTime = time.Since(start)
 	if err == nil {
-		u.own = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		u.processorTime = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		return out.String(), u, nil
 	}
 	killMarked(mark)
@@ -122,8 +121,8 @@ func (o *options) take(ctx context.Context, f figure, from side) ([]sample, erro
 	var list []sample
 	switch {
 	case f.fromOutside():
-		list = []sample{{Value: float64(u.whole.Nanoseconds()) * 1e-6}}
-	case f.Bench == "init" && from.instrument == ferryRanks:
+		list = []sample{{Value: float64(u.elapsedTime.Nanoseconds()) * 1e-6}}
+	case f.BenchName == "init" && from.hopInstrument == ferryRanks:
 		list, err = largestTime(output, f.Ranks)
 	default:
 		list, err = parseSamples(output, f)
@@ -132,7 +131,7 @@ func (o *options) take(ctx context.Context, f figure, from side) ([]sample, erro
 		return nil, fmt.Errorf("%s: %w", shellescape.QuoteCommand(from.args), err)
 	}
 	for i := range list {
-		list[i].instrument, list[i].Others = from.instrument, others(after-before, u.own, u.whole)
+		list[i].hopInstrument, list[i].OtherProcessors = from.hopInstrument, others(after-before, u.processorTime, u.elapsedTime)
 	}
 	return list, nil
 }
@@ -146,8 +145,8 @@ type benchRow struct {
 	Avg   float64
 	P50   float64 // of ours only
 	// Of ours only, see bench.Row.
-	Pure float64 `json:"pure_us"`
-	Hop  float64 `json:"raw_hop_ns"`
+	PureMicros float64 `json:"pure_us"`
+	RawHopNS   float64 `json:"raw_hop_ns"`
 }
 
 // parseRows reads lines of JSON; there is at least one.
@@ -173,11 +172,11 @@ func parseSamples(output string, f figure) ([]sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rows = rowsOf(rows, f.Bench); len(rows) == 0 {
-		return nil, fmt.Errorf("no row of %s in %.200q", f.Bench, output)
+	if rows = rowsOf(rows, f.BenchName); len(rows) == 0 {
+		return nil, fmt.Errorf("no row of %s in %.200q", f.BenchName, output)
 	}
-	if first, last := rows[0].Size, rows[len(rows)-1].Size; f.Size != 0 && (first != f.Size || last != f.largest()) {
-		return nil, fmt.Errorf("got rows of %d to %d bytes, want %d to %d", first, last, f.Size, f.largest())
+	if first, last := rows[0].Size, rows[len(rows)-1].Size; f.MessageBytes != 0 && (first != f.MessageBytes || last != f.largest()) {
+		return nil, fmt.Errorf("got rows of %d to %d bytes, want %d to %d", first, last, f.MessageBytes, f.largest())
 	}
 	u := units[f.Unit]
 	var list []sample
@@ -189,17 +188,17 @@ func parseSamples(output string, f figure) ([]sample, error) {
 		switch {
 		case i > 0 && row.Size <= rows[i-1].Size:
 			return nil, fmt.Errorf("a row of %d bytes after one of %d", row.Size, rows[i-1].Size)
-		case row.Bench != f.Bench || row.Ranks != f.Ranks || row.Unit != u.printed:
+		case row.Bench != f.BenchName || row.Ranks != f.Ranks || row.Unit != u.printed:
 			return nil, fmt.Errorf("got a row of %s, %d ranks, %s, want %s, %d ranks, %s",
-				row.Bench, row.Ranks, row.Unit, f.Bench, f.Ranks, u.printed)
+				row.Bench, row.Ranks, row.Unit, f.BenchName, f.Ranks, u.printed)
 		case !(value > 0) || math.IsInf(value, 0):
 			return nil, fmt.Errorf("figure %g is not a measurement", value)
-		case f.hopInside() && !(row.Hop > 0):
+		case f.hopInside() && !(row.RawHopNS > 0):
 			return nil, errors.New("the raw hop is missing")
 		}
-		s := sample{Value: value / u.each, size: row.Size}
+		s := sample{Value: value / u.each, messageBytes: row.Size}
 		if f.hopInside() {
-			s.Hop = row.Hop
+			s.RawHopNS = row.RawHopNS
 		}
 		list = append(list, s)
 	}

@@ -11,10 +11,10 @@ import (
 // onLanes is the 8 B message rate of goroutines of two processes beside threads of the peers.
 func onLanes(name, network string, threads int, flags ...string) figure {
 	f := window(name, "mbw_mr", "million/s", 8, 1, 1, "-")
-	f.threads, f.network = threads, network
-	f.iterations, f.warmup = 1000, 100 // A loop of OSU's length ends before the last thread has started.
-	f.flags = append([]string{"--threads", strconv.Itoa(threads)}, flags...)
-	f.peerFlags = f.flags
+	f.threadPairs, f.networkName = threads, network
+	f.iterations, f.warmupIterations = 1000, 100 // A loop of OSU's length ends before the last thread has started.
+	f.ferryFlags = append([]string{"--threads", strconv.Itoa(threads)}, flags...)
+	f.peerFlags = f.ferryFlags
 	return f
 }
 
@@ -30,7 +30,7 @@ func streamFigures() []figure {
 func besideLanes() []figure {
 	row := func(name, title string, least float64, other figure) figure {
 		f := onLanes(name, "", 2, "--streams")
-		f.versus, f.wanted = &variant{Title: title, flags: other.flags}, bound{Least: least}
+		f.versusVariant, f.wantedBound = &variant{Title: title, ferryFlags: other.ferryFlags}, bound{AtLeast: least}
 		return f
 	}
 	const enough = 4 // Processors for two goroutines of each of two processes.

@@ -21,32 +21,32 @@ type medians struct {
 	// 0 without samples.
 	Theirs float64 `json:"peers"`
 	// Ours / Theirs, or 0 if one is missing.
-	Ratio float64     `json:"ratio"`
-	Best  *twoFigures `json:"best_pair,omitempty"`
-	Hop   float64     `json:"raw_hop_ns"`
-	// Processors that worked for other processes.
-	Others     float64 `json:"others"`
-	OursTaken  int     `json:"ours_taken"`
-	PeersTaken int     `json:"peers_taken"`
+	Ratio    float64     `json:"ratio"`
+	BestPair *twoFigures `json:"best_pair,omitempty"`
+	RawHopNS float64     `json:"raw_hop_ns"`
+	// Busy with other processes.
+	OtherProcessors float64 `json:"others"`
+	OursTaken       int     `json:"ours_taken"`
+	PeersTaken      int     `json:"peers_taken"`
 }
 
 // A result summarizes a series. Samples are compared with samples of the same state, near or far, and both states are
 // reported. The figure uses the near samples. If there are too few, it uses
 // all samples.
 type result struct {
-	Peer    string `json:"peer"`
-	Setting string `json:"setting"`
-	Default bool   `json:"default"`
+	Peer      string `json:"peer"`
+	Setting   string `json:"setting"`
+	IsDefault bool   `json:"default"`
 	medians
-	State  hop.State `json:"state"`          // of the figure
-	Near   *medians  `json:"near,omitempty"` // of all near samples, if there are any
-	Far    *medians  `json:"far,omitempty"`  // of all others
-	Failed int       `json:"failed"`
-	Pairs  []pair    `json:"pairs"`
+	State       hop.State `json:"state"`          // of the figure
+	NearMedians *medians  `json:"near,omitempty"` // nil without near samples
+	FarMedians  *medians  `json:"far,omitempty"`  // nil without others
+	FailedPairs int       `json:"failed"`
+	Pairs       []pair    `json:"pairs"`
 }
 
-func nearOnes(s sample) bool  { return s.Near }
-func farOnes(s sample) bool   { return !s.Near }
+func nearOnes(s sample) bool  { return s.IsNear }
+func farOnes(s sample) bool   { return !s.IsNear }
 func allOfThem(s sample) bool { return true }
 
 // in returns the medians of the samples that are in a state.
@@ -55,16 +55,16 @@ func (s *series) in(state func(sample) bool) medians {
 	var ours, theirs, hops, load []float64
 	for _, p := range s.pairs {
 		if state(p.Ours) {
-			ours, hops, load = append(ours, p.Ours.Value), append(hops, p.Ours.hop()), append(load, p.Ours.Others)
+			ours, hops, load = append(ours, p.Ours.Value), append(hops, p.Ours.hop()), append(load, p.Ours.OtherProcessors)
 		}
 		if state(p.Peer) {
-			theirs, load = append(theirs, p.Peer.Value), append(load, p.Peer.Others)
+			theirs, load = append(theirs, p.Peer.Value), append(load, p.Peer.OtherProcessors)
 		}
-		if state(p.Ours) && state(p.Peer) && (m.Best == nil || s.fig.better(p.Ours.Value*p.Peer.Value, m.Best.Ours*m.Best.Peer)) {
-			m.Best = &twoFigures{p.Ours.Value, p.Peer.Value, p.Ours.Value / p.Peer.Value}
+		if state(p.Ours) && state(p.Peer) && (m.BestPair == nil || s.fig.better(p.Ours.Value*p.Peer.Value, m.BestPair.Ours*m.BestPair.Peer)) {
+			m.BestPair = &twoFigures{p.Ours.Value, p.Peer.Value, p.Ours.Value / p.Peer.Value}
 		}
 	}
-	m.Ours, m.Theirs, m.Hop, m.Others = median(ours), median(theirs), median(hops), median(load)
+	m.Ours, m.Theirs, m.RawHopNS, m.OtherProcessors = median(ours), median(theirs), median(hops), median(load)
 	m.OursTaken, m.PeersTaken = len(ours), len(theirs)
 	if m.Theirs > 0 {
 		m.Ratio = m.Ours / m.Theirs
@@ -77,7 +77,7 @@ func (s *series) result(want int) (r result, ok bool) {
 	if len(s.pairs) == 0 {
 		return r, false
 	}
-	r = result{Peer: s.peer.Title, Setting: s.setting.Title, Default: s.setting.Default, Failed: s.failed, Pairs: s.pairs}
+	r = result{Peer: s.peer.Title, Setting: s.setting.Title, IsDefault: s.setting.IsDefault, FailedPairs: s.failedPairs, Pairs: s.pairs}
 	near, far := s.in(nearOnes), s.in(farOnes)
 	r.State = hop.Classify(min(near.OursTaken, near.PeersTaken), want)
 	r.medians = near
@@ -85,10 +85,10 @@ func (s *series) result(want int) (r result, ok bool) {
 		r.medians = s.in(allOfThem)
 	}
 	if near.OursTaken+near.PeersTaken > 0 {
-		r.Near = &near
+		r.NearMedians = &near
 	}
 	if far.OursTaken+far.PeersTaken > 0 {
-		r.Far = &far
+		r.FarMedians = &far
 	}
 	return r, true
 }
@@ -96,9 +96,9 @@ func (s *series) result(want int) (r result, ok bool) {
 // Other is the state beside that of the figure, if a sample was taken in it.
 func (r *result) Other() *medians {
 	if r.State == hop.Far {
-		return r.Near
+		return r.NearMedians
 	}
-	return r.Far
+	return r.FarMedians
 }
 
 // OtherState names it.
@@ -111,10 +111,10 @@ func (r *result) OtherState() hop.State {
 
 // hop is the one that was taken nearest to the loop.
 func (s sample) hop() float64 {
-	if s.Hop > 0 {
-		return s.Hop
+	if s.RawHopNS > 0 {
+		return s.RawHopNS
 	}
-	return s.Outside
+	return s.OutsideHopNS
 }
 
 // median returns the median of a list, or 0 of an empty one.
@@ -129,21 +129,21 @@ func median(list []float64) float64 {
 // A standing is ours beside the strongest of some peers, and whether that is as
 // good as is wanted.
 type standing struct {
-	*result `json:"-"`
-	Peer    string  `json:"peer"`
-	Setting string  `json:"setting"`
-	Ratio   float64 `json:"ratio"`
-	Wanted  float64 `json:"wanted"`
-	Met     bool    `json:"met"`
+	*result     `json:"-"`
+	Peer        string  `json:"peer"`
+	Setting     string  `json:"setting"`
+	Ratio       float64 `json:"ratio"`
+	WantedRatio float64 `json:"wanted"`
+	IsMet       bool    `json:"met"`
 }
 
 // A row is a figure with its results.
 type row struct {
 	figure
-	Results     []result  `json:"results"`
-	Default     *standing `json:"default"` // beside the peer that is best as it comes
-	Best        *standing `json:"best"`    // beside the best of all settings
-	NotMeasured string    `json:"not_measured,omitempty"`
+	Results         []result  `json:"results"`
+	DefaultStanding *standing `json:"default"` // beside the peer that is best as it comes
+	BestStanding    *standing `json:"best"`    // beside the best of all settings
+	NotMeasured     string    `json:"not_measured,omitempty"`
 }
 
 // beside returns ours beside the peer with the best figure; nil if none was
@@ -164,21 +164,21 @@ func (w *row) beside(wanted float64, only func(result) bool) *standing {
 // A report is everything that is written.
 type report struct {
 	machineInfo
-	Pairs     int                `json:"pairs_wanted"`
-	Hops      map[string]float64 `json:"best_raw_hops_ns"` // by instrument
-	Rows      []row              `json:"rows"`
-	Alone     []own              `json:"alone"`
-	Protocols []protocolPoint    `json:"ways,omitempty"`
-	Kept      []memoryRow        `json:"rank_memory"`
-	Curves    []*curve           `json:"curves"`
+	WantedPairs int                `json:"pairs_wanted"`
+	BestHopsNS  map[string]float64 `json:"best_raw_hops_ns"` // by instrument
+	Rows        []row              `json:"rows"`
+	AloneRows   []own              `json:"alone"`
+	Protocols   []protocolPoint    `json:"ways,omitempty"`
+	MemoryRows  []memoryRow        `json:"rank_memory"`
+	Curves      []*curve           `json:"curves"`
 }
 
 // summarize makes rows of series; those of one figure follow one another.
 func summarize(a machineInfo, all []*series, hops bests, want int) *report {
-	rep := &report{machineInfo: a, Pairs: want, Hops: hops.ns()}
+	rep := &report{machineInfo: a, WantedPairs: want, BestHopsNS: hops.ns()}
 	for _, s := range all {
-		if s.fig.versus != nil {
-			rep.Alone = append(rep.Alone, pairsOfOurs(s, want))
+		if s.fig.versusVariant != nil {
+			rep.AloneRows = append(rep.AloneRows, pairsOfOurs(s, want))
 			continue
 		}
 		n := len(rep.Rows)
@@ -190,7 +190,7 @@ func summarize(a machineInfo, all []*series, hops bests, want int) *report {
 		if r, ok := s.result(want); ok {
 			w.Results = append(w.Results, r)
 		} else {
-			w.NotMeasured = s.why
+			w.NotMeasured = s.lastFailure
 		}
 	}
 	rep.stand()
@@ -201,8 +201,8 @@ func summarize(a machineInfo, all []*series, hops bests, want int) *report {
 func (rep *report) stand() {
 	for i := range rep.Rows {
 		w := &rep.Rows[i]
-		w.Default = w.beside(w.Wanted, func(r result) bool { return r.Default })
-		w.Best = w.beside(w.WantedBest, func(result) bool { return true })
+		w.DefaultStanding = w.beside(w.WantedDefault, func(r result) bool { return r.IsDefault })
+		w.BestStanding = w.beside(w.WantedBest, func(result) bool { return true })
 	}
 }
 

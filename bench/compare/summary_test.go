@@ -13,8 +13,8 @@ func pairsOf(rows ...[4]float64) []pair {
 	var out []pair
 	for _, r := range rows {
 		out = append(out, pair{
-			Ours: sample{Value: r[0], Hop: r[1], Outside: 50, instrument: ferryRanks},
-			Peer: sample{Value: r[2], Hop: r[3], Outside: 50, instrument: "openmpi"},
+			Ours: sample{Value: r[0], RawHopNS: r[1], OutsideHopNS: 50, hopInstrument: ferryRanks},
+			Peer: sample{Value: r[2], RawHopNS: r[3], OutsideHopNS: 50, hopInstrument: "openmpi"},
 		})
 	}
 	return out
@@ -22,7 +22,7 @@ func pairsOf(rows ...[4]float64) []pair {
 
 // drifting is recorded on a machine that changes between near (50 ns) and far (480 ns).
 func drifting(t *testing.T) (*series, bests) {
-	s := &series{fig: fig(t, "8 B latency"), peer: peer{Title: "Open MPI"}, setting: setting{Title: "as it comes", Default: true}}
+	s := &series{fig: fig(t, "8 B latency"), peer: peer{Title: "Open MPI"}, setting: setting{Title: "as it comes", IsDefault: true}}
 	s.pairs = pairsOf(
 		[4]float64{0.14, 52, 0.16, 44}, [4]float64{1.10, 480, 0.15, 45}, [4]float64{0.13, 55, 0.14, 46},
 		[4]float64{0.15, 60, 1.30, 470}, [4]float64{0.16, 74, 0.17, 60},
@@ -30,8 +30,8 @@ func drifting(t *testing.T) (*series, bests) {
 	b := bests{}
 	b.of(outside).Add(50)
 	for _, p := range s.pairs {
-		b.of(ferryRanks).Add(p.Ours.Hop)
-		b.of("openmpi").Add(p.Peer.Hop)
+		b.of(ferryRanks).Add(p.Ours.RawHopNS)
+		b.of("openmpi").Add(p.Peer.RawHopNS)
 	}
 	return s, b
 }
@@ -44,19 +44,19 @@ func TestResult_Samples_AreComparedInTheirState(t *testing.T) {
 		t.Fatalf("%d near samples of each side, want 4", n)
 	}
 	r, ok := s.result(4)
-	if !ok || r.State != hop.Near || r.OursTaken != 4 || r.PeersTaken != 4 || r.Other() != r.Far {
+	if !ok || r.State != hop.Near || r.OursTaken != 4 || r.PeersTaken != 4 || r.Other() != r.FarMedians {
 		t.Errorf("%+v", r)
 	}
-	if math.Abs(r.Ours-0.145) > 1e-12 || math.Abs(r.Theirs-0.155) > 1e-12 || math.Abs(r.Ratio-0.145/0.155) > 1e-12 || r.Hop != 57.5 {
-		t.Errorf("medians %g and %g, ratio %g, hop %g", r.Ours, r.Theirs, r.Ratio, r.Hop)
+	if math.Abs(r.Ours-0.145) > 1e-12 || math.Abs(r.Theirs-0.155) > 1e-12 || math.Abs(r.Ratio-0.145/0.155) > 1e-12 || r.RawHopNS != 57.5 {
+		t.Errorf("medians %g and %g, ratio %g, hop %g", r.Ours, r.Theirs, r.Ratio, r.RawHopNS)
 	}
-	if r.Best.Ours != 0.13 || r.Best.Peer != 0.14 {
-		t.Errorf("best pair %+v", r.Best)
+	if r.BestPair.Ours != 0.13 || r.BestPair.Peer != 0.14 {
+		t.Errorf("best pair %+v", r.BestPair)
 	}
-	if f := r.Far; f == nil || f.Ours != 1.10 || f.Theirs != 1.30 || f.OursTaken != 1 || f.PeersTaken != 1 || f.Best != nil {
+	if f := r.FarMedians; f == nil || f.Ours != 1.10 || f.Theirs != 1.30 || f.OursTaken != 1 || f.PeersTaken != 1 || f.BestPair != nil {
 		t.Errorf("far: %+v", f)
 	}
-	if n := r.Near.OursTaken + r.Near.PeersTaken + r.Far.OursTaken + r.Far.PeersTaken; n != 2*len(s.pairs) {
+	if n := r.NearMedians.OursTaken + r.NearMedians.PeersTaken + r.FarMedians.OursTaken + r.FarMedians.PeersTaken; n != 2*len(s.pairs) {
 		t.Errorf("%d samples are reported, of %d", n, 2*len(s.pairs))
 	}
 	text := summarize(machineInfo{}, []*series{s}, b, 4).text("results")
@@ -72,8 +72,8 @@ func TestResult_StateOfOneSide_HasNoRatio(t *testing.T) {
 	s.pairs = s.pairs[:3]
 	s.judge(b)
 	r, _ := s.result(2)
-	if r.Far == nil || r.Far.Ours != 1.10 || r.Far.Ratio != 0 || r.InOther() != "far: - (1 and 0)" {
-		t.Errorf("%+v, %s", r.Far, r.InOther())
+	if r.FarMedians == nil || r.FarMedians.Ours != 1.10 || r.FarMedians.Ratio != 0 || r.InOther() != "far: - (1 and 0)" {
+		t.Errorf("%+v, %s", r.FarMedians, r.InOther())
 	}
 }
 
@@ -84,7 +84,7 @@ func TestResult_TooFewNearPairs_IsReported(t *testing.T) {
 		t.Errorf("4 of 8: %s, %d taken", r.State, r.OursTaken)
 	}
 	r, _ := s.result(9)
-	if r.State != hop.Far || r.OursTaken != 5 || r.PeersTaken != 5 || r.Other() != r.Near {
+	if r.State != hop.Far || r.OursTaken != 5 || r.PeersTaken != 5 || r.Other() != r.NearMedians {
 		t.Errorf("4 of 9: %s, %d taken", r.State, r.OursTaken)
 	}
 	rep := summarize(machineInfo{}, []*series{s}, b, 9)
@@ -123,7 +123,7 @@ func TestBests_Instruments_HaveSeparateLimits(t *testing.T) {
 		t.Errorf("%v", ns)
 	}
 	b.of(outside).Add(25)
-	if b.sample(sample{Hop: 27, Outside: 100, instrument: ferryRanks}) {
+	if b.sample(sample{RawHopNS: 27, OutsideHopNS: 100, hopInstrument: ferryRanks}) {
 		t.Error("the hop around the job does not count")
 	}
 }
@@ -139,7 +139,7 @@ func TestNeeds_Retries_End(t *testing.T) {
 	if s.needs(b, 5, true) || !s.needs(b, 6, true) {
 		t.Error("late, only the pairs that each figure needs at least are taken")
 	}
-	s.failed = 10
+	s.failedPairs = 10
 	if s.needs(b, 5, false) {
 		t.Errorf("%d attempts for 5 pairs", attempts*5)
 	}
@@ -148,9 +148,9 @@ func TestNeeds_Retries_End(t *testing.T) {
 func TestSummarize_StrongestPeer_Counts(t *testing.T) {
 	f := fig(t, "bandwidth 1 MiB")
 	mk := func(title, setting_ string, def bool, ours, theirs float64) *series {
-		s := &series{fig: f, peer: peer{Title: title}, setting: setting{Title: setting_, Default: def}}
+		s := &series{fig: f, peer: peer{Title: title}, setting: setting{Title: setting_, IsDefault: def}}
 		s.pairs = pairsOf([4]float64{ours, 50, theirs, 50})
-		s.pairs[0].Ours.Near, s.pairs[0].Peer.Near = true, true
+		s.pairs[0].Ours.IsNear, s.pairs[0].Peer.IsNear = true, true
 		return s
 	}
 	rep := summarize(machineInfo{}, []*series{
@@ -160,11 +160,11 @@ func TestSummarize_StrongestPeer_Counts(t *testing.T) {
 		t.Fatalf("%d rows", len(rep.Rows))
 	}
 	w := rep.Rows[0]
-	if w.Default.Peer != "Open MPI" || !w.Default.Met || w.Default.Ratio != 2 {
-		t.Errorf("default %+v", w.Default)
+	if w.DefaultStanding.Peer != "Open MPI" || !w.DefaultStanding.IsMet || w.DefaultStanding.Ratio != 2 {
+		t.Errorf("default %+v", w.DefaultStanding)
 	}
-	if w.Best.Setting != "single_copy none" || w.Best.Met || w.Best.Ratio >= 1 {
-		t.Errorf("best %+v", w.Best)
+	if w.BestStanding.Setting != "single_copy none" || w.BestStanding.IsMet || w.BestStanding.Ratio >= 1 {
+		t.Errorf("best %+v", w.BestStanding)
 	}
 	if lat := fig(t, "8 B latency"); lat.Within(0.8).meets(0.9) || !lat.Within(0.8).meets(0.8) || !f.Within(1.6).meets(1.6) || f.Within(1.6).meets(1.5) {
 		t.Error("times are wanted at most, rates at least")

@@ -13,7 +13,7 @@ import (
 type sweep struct {
 	Name string
 	// Ranges of sizes with different loops.
-	parts []figure
+	sizeRanges []figure
 }
 
 // sweeps are those of the plots.
@@ -31,58 +31,58 @@ func sweeps() []sweep {
 func ranges(f figure, ends ...int) (parts []figure) {
 	for _, end := range ends {
 		parts = append(parts, f.through(end))
-		f.Size = 2 * end
+		f.MessageBytes = 2 * end
 	}
 	return parts
 }
 
 // A curve is a sweep of ours or of one setting of a peer.
 type curve struct {
-	Bench       string  `json:"bench"`
-	Unit        string  `json:"unit"`
-	Of          string  `json:"of"` // "ferry", or a peer's title
-	Setting     string  `json:"setting"`
-	Points      []point `json:"points"`
-	NotMeasured string  `json:"not_measured,omitempty"`
+	BenchName    string  `json:"bench"`
+	Unit         string  `json:"unit"`
+	ProgramTitle string  `json:"of"` // "ferry", or a peer's title
+	Setting      string  `json:"setting"`
+	Points       []point `json:"points"`
+	NotMeasured  string  `json:"not_measured,omitempty"`
 
-	sides   []side // one for each part
-	samples map[int][]sample
+	sidesByPart   []side
+	samplesBySize map[int][]sample
 }
 
 // A point is the median of the samples of one size.
 type point struct {
-	Size  int     `json:"size"`
-	Value float64 `json:"value"`
-	Hop   float64 `json:"raw_hop_ns"` // median
-	Kept  int     `json:"kept"`
-	Taken int     `json:"taken"`
-	Other float64 `json:"other"` // the median of those that were taken in the other state, if Kept is not Taken
+	MessageBytes int     `json:"size"`
+	Value        float64 `json:"value"`
+	RawHopNS     float64 `json:"raw_hop_ns"`
+	KeptCount    int     `json:"kept"`
+	TakenCount   int     `json:"taken"`
+	OtherMedian  float64 `json:"other"` // the median of those that were taken in the other state, if KeptCount is not TakenCount
 }
 
 // MarshalJSON keeps five digits.
 func (p point) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d,"other":%.5g}`, p.Size, p.Value, p.Hop, p.Kept, p.Taken, p.Other), nil
+	return fmt.Appendf(nil, `{"size":%d,"value":%.5g,"raw_hop_ns":%.5g,"kept":%d,"taken":%d,"other":%.5g}`, p.MessageBytes, p.Value, p.RawHopNS, p.KeptCount, p.TakenCount, p.OtherMedian), nil
 }
 
 // curves returns the empty curves of a sweep.
 func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve {
-	mine := &curve{Bench: parts[0].Bench, Unit: parts[0].Unit, Of: "ferry", samples: map[int][]sample{}}
+	mine := &curve{BenchName: parts[0].BenchName, Unit: parts[0].Unit, ProgramTitle: "ferry", samplesBySize: map[int][]sample{}}
 	for _, f := range parts {
-		args := o.ours(o.ferry, f, flags)
-		if f.job != nil {
-			args = append(f.job(o.ferry), flags...)
+		args := o.ours(o.ferryPath, f, flags)
+		if f.commandLine != nil {
+			args = append(f.commandLine(o.ferryPath), flags...)
 		}
-		mine.sides = append(mine.sides, side{args, ferryRanks})
+		mine.sidesByPart = append(mine.sidesByPart, side{args, ferryRanks})
 	}
 	all := []*curve{mine}
 	for _, p := range peers {
 		for _, st := range p.Settings {
-			if st.Only != "" {
+			if st.OnlyNetwork != "" {
 				continue
 			}
-			c := &curve{Bench: mine.Bench, Unit: mine.Unit, Of: p.Title, Setting: st.Title, samples: map[int][]sample{}}
+			c := &curve{BenchName: mine.BenchName, Unit: mine.Unit, ProgramTitle: p.Title, Setting: st.Title, samplesBySize: map[int][]sample{}}
 			for _, f := range parts {
-				c.sides = append(c.sides, side{o.theirs(p, st, f), p.Name})
+				c.sidesByPart = append(c.sidesByPart, side{o.theirs(p, st, f), p.Name})
 			}
 			all = append(all, c)
 		}
@@ -95,22 +95,22 @@ func (o *options) curves(parts []figure, peers []peer, flags ...string) []*curve
 func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all []*curve, repeat int) error {
 	started := time.Now()
 	for round := range repeat {
-		if round > 0 && time.Now().After(c.end) {
+		if round > 0 && time.Now().After(c.extraSamplesUntil) {
 			break
 		}
 		for i, f := range parts {
 			for _, cv := range all {
-				list, err := c.between(ctx, f, cv.sides[i])
+				list, err := c.between(ctx, f, cv.sidesByPart[i])
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
 				if err != nil {
 					cv.NotMeasured = err.Error()
-					c.note("%s of %s: a sample failed: %v", name, cv.Of, err)
+					c.note("%s of %s: a sample failed: %v", name, cv.ProgramTitle, err)
 				}
 				for _, s := range list {
-					s.round = round
-					cv.samples[s.size] = append(cv.samples[s.size], s)
+					s.sweepRound = round
+					cv.samplesBySize[s.messageBytes] = append(cv.samplesBySize[s.messageBytes], s)
 				}
 			}
 		}
@@ -123,8 +123,8 @@ func (c *comparison) sweep(ctx context.Context, name string, parts []figure, all
 // If fewer than half of a size's samples are near, all count.
 func (cv *curve) settle(b bests) {
 	cv.Points = nil
-	for _, size := range slices.Sorted(maps.Keys(cv.samples)) {
-		taken := cv.samples[size]
+	for _, size := range slices.Sorted(maps.Keys(cv.samplesBySize)) {
+		taken := cv.samplesBySize[size]
 		counted := slices.DeleteFunc(slices.Clone(taken), func(s sample) bool { return !b.sample(s) })
 		others := slices.DeleteFunc(slices.Clone(taken), b.sample)
 		if 2*len(counted) < len(taken) {
@@ -149,9 +149,9 @@ func (cv *curve) settle(b bests) {
 // state between two rounds then affects both curves. ok is false without such samples.
 func (cv *curve) beside(other *curve, size int, b bests) (ratio float64, ok bool) {
 	var same, all []float64
-	for _, s := range cv.samples[size] {
-		for _, o := range other.samples[size] {
-			if s.round != o.round || o.Value == 0 {
+	for _, s := range cv.samplesBySize[size] {
+		for _, o := range other.samplesBySize[size] {
+			if s.sweepRound != o.sweepRound || o.Value == 0 {
 				continue
 			}
 			all = append(all, s.Value/o.Value)
