@@ -49,17 +49,17 @@ func (c *comm) startReaping() {
 	if !slices.Contains(m.reapedComms, c) {
 		m.reapedComms = append(m.reapedComms, c)
 	}
-	m.reaper.gap, m.reaper.notBefore = 0, time.Time{}
+	m.reaper.roundInterval, m.reaper.notBefore = 0, time.Time{}
 }
 
 // discardUnexpected drops the unexpected messages of a plane that is closed or aborted, so that
 // their senders do not wait for a receive. During a pull it does nothing, because deferred receives
 // come first; postDeferred calls it again. Lock held.
 func (c *comm) discardUnexpected(plane pml.Plane) {
-	if c.pulls[plane].remaining > 0 {
+	if c.pullsByPlane[plane].remainingMessages > 0 {
 		return
 	}
-	c.queues[plane].Unexpected(func(msg *match.Message[message]) { c.takeUnexpected(msg, plane).reject() })
+	c.matchQueues[plane].Unexpected(func(msg *match.Message[message]) { c.takeUnexpected(msg, plane).reject() })
 }
 
 // advanceClose notifies the members once the communicator is closed and no operation is
@@ -67,27 +67,27 @@ func (c *comm) discardUnexpected(plane pml.Plane) {
 func (c *comm) advanceClose() {
 	m := c.m
 	switch stage := c.Closing.Stage(); {
-	case stage == cid.StageOpen || c.Pending > 0 || m.closed:
+	case stage == cid.StageOpen || c.Pending > 0 || m.isClosed:
 		return
 	case stage != cid.StageEnding: // A matched probe had started before, and its message is received now.
-		for _, p := range c.peers.All() {
-			if p.tally.HasMessages() {
+		for _, p := range c.peersByRank.All() {
+			if p.messageTally.HasMessages() {
 				p.reportLateMessage()
 			}
 		}
 		return
 	}
 	m.comms.Table.Quarantine(c.Spec.Local)
-	for rank, p := range c.peers.All() {
+	for rank, p := range c.peersByRank.All() {
 		switch {
 		case c.Spec.IsElsewhere(rank):
 		case rank == c.Spec.Rank:
-			p.tally.SetFinal(p.tally.Sent)
-			c.Closing.NotifySelf(&p.closing, p.tally.IsComplete())
+			p.messageTally.SetFinal(p.messageTally.Sent)
+			c.Closing.NotifySelf(&p.closeState, p.messageTally.IsComplete())
 		case p.proc.HasEnded():
-			c.Closing.MemberEnded(&p.closing)
+			c.Closing.MemberEnded(&p.closeState)
 		default:
-			p.applyClosing(c.Closing.NotifyPeer(&p.closing, p.hasSentID || p.tally.HasMessages(), p.tally.IsComplete()))
+			p.applyClosing(c.Closing.NotifyPeer(&p.closeState, p.hasSentID || p.messageTally.HasMessages(), p.messageTally.IsComplete()))
 		}
 	}
 	c.applyCommClosing(c.Closing.FinishNotify())
@@ -97,12 +97,12 @@ func (c *comm) advanceClose() {
 // its acknowledgment of the close here. In both cases it neither sends nor receives any
 // more. Lock held.
 func (p *peer) handleClosed(f *control) {
-	p.tally.SetFinal(f.sent)
+	p.messageTally.SetFinal(f.sent)
 	if f.typ == controlRefused {
 		p.handleRefusal()
 	}
-	p.applyExchange(p.exchange.RecvClosed())
-	p.applyClosing(p.c.Closing.RecvClosed(&p.closing, f.typ != controlClosed, p.tally.IsComplete()))
+	p.applyExchange(p.idExchange.RecvClosed())
+	p.applyClosing(p.c.Closing.RecvClosed(&p.closeState, f.typ != controlClosed, p.messageTally.IsComplete()))
 }
 
 // handleRefusal handles the notification of a member that its part in the creation of the
@@ -117,7 +117,7 @@ func (p *peer) handleRefusal() {
 	for e := p.heldSends.First(); e != nil; e = p.heldSends.First() {
 		e.Owner.abort(err)
 	}
-	for _, r := range c.m.requests {
+	for _, r := range c.m.allRequests {
 		if r.c == c && r.state == posted && (r.p == p || r.p == nil) {
 			r.abort(err)
 		}
@@ -138,7 +138,7 @@ func (c *comm) refusedBy(src int) error {
 	if !c.hasRefusal {
 		return nil
 	}
-	for _, p := range c.peers.All() {
+	for _, p := range c.peersByRank.All() {
 		if p.hasRefused && (src == p.rank || src == pml.AnySource) {
 			return c.m.procs.NotMemberError(p.proc.Incarnation)
 		}
@@ -161,7 +161,7 @@ func (m *Module) Inquire(by framework.ProcID) {
 // may have excluded some of them. Lock held.
 func (m *Module) inquire() {
 	m.inquiries.RecordEvent()
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		switch {
 		case r.c == nil:
 		case r.state == posted:
@@ -179,10 +179,10 @@ func (c *comm) inquire(src int) {
 		c.peer(src).inquire()
 		return
 	}
-	if !c.inquiry.IsDue(&c.m.inquiries) {
+	if !c.inquiryMark.IsDue(&c.m.inquiries) {
 		return
 	}
-	for rank := range base.RanksToAsk(&c.Comm, &c.peers, &c.m.inquiries) {
+	for rank := range base.RanksToAsk(&c.Comm, &c.peersByRank, &c.m.inquiries) {
 		if !c.Spec.IsElsewhere(rank) {
 			c.peer(rank).inquire()
 		}
@@ -190,7 +190,7 @@ func (c *comm) inquire(src int) {
 }
 
 func (p *peer) inquire() {
-	if p.isInquired || p.tally.Consumed != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
+	if p.isInquired || p.messageTally.Consumed != (cid.Counts{}) || p.rank == p.c.Spec.Rank || p.proc.Err != nil {
 		return
 	}
 	p.isInquired = true
@@ -203,9 +203,9 @@ func (m *Module) Refuse(s cid.Span, endpoint int) {
 	defer m.engine.Unlock()
 	covers := m.comms.Refuse(s, endpoint)
 	for _, p := range m.procs.Incarnations {
-		for key, f := range p.early.messages {
-			if covers(key.to) {
-				delete(p.early.messages, key)
+		for key, f := range p.earlyArrivals.controlsByKey {
+			if covers(key.receiverHandle) {
+				delete(p.earlyArrivals.controlsByKey, key)
 				m.handleControl(&f)
 			}
 		}
@@ -236,7 +236,7 @@ func (c *comm) applyCommClosing(act cid.Action) {
 	}
 	m := c.m
 	m.quietComms = append(m.quietComms, c)
-	if len(m.quietComms) > min(maxQuiet, 1<<m.layout.indexBits/4) {
+	if len(m.quietComms) > min(maxQuiet, 1<<m.idLayout.indexBits/4) {
 		first := m.quietComms[0]
 		m.quietComms = slices.Delete(m.quietComms, 0, 1)
 		first.Closing.EndQuarantine()
@@ -246,7 +246,7 @@ func (c *comm) applyCommClosing(act cid.Action) {
 
 // reportLateMessage handles a message of the member that came after the members were notified. Lock held.
 func (p *peer) reportLateMessage() {
-	p.applyClosing(p.c.Closing.RecvLate(&p.closing, p.tally.IsComplete()))
+	p.applyClosing(p.c.Closing.RecvLate(&p.closeState, p.messageTally.IsComplete()))
 }
 
 // isDrained reports whether no message can come any more, and none is in the network. For
@@ -275,7 +275,7 @@ func (c *comm) releaseIndex() {
 		return
 	}
 	m := c.m
-	for _, p := range c.peers.All() {
+	for _, p := range c.peersByRank.All() {
 		p.proc.sentOnClosed += p.sentAll()
 	}
 	if n := m.handleCounts[c.Spec.ID]; n > 1 {
@@ -295,7 +295,7 @@ func (c *comm) countDropped(msg *message) {
 		return
 	}
 	p.proc.Stats.Dropped++
-	p.tally.Consumed[msg.plane]++
+	p.messageTally.Consumed[msg.plane]++
 	if c.Closing.Stage() >= cid.StageNotified {
 		p.reportLateMessage()
 	}
@@ -304,17 +304,17 @@ func (c *comm) countDropped(msg *message) {
 // reaperState is the state of the reaper, which probes for messages on Module.reapedComms,
 // in rounds. The time between rounds grows while they find nothing.
 type reaperState struct {
-	// cursor and plane are the position of the next probe. cursor is an index in
-	// Module.reapedComms.
-	cursor int
-	plane  pml.Plane
+	// nextCommIndex and nextPlane are the position of the next probe. nextCommIndex is an index
+	// in Module.reapedComms.
+	nextCommIndex int
+	nextPlane     pml.Plane
 	// activeProbes counts the probes in progress.
 	activeProbes int
 	// hasFound is set if this round has found a message.
 	hasFound bool
-	// gap is the time between rounds, and notBefore the start of the next.
-	gap       time.Duration
-	notBefore time.Time
+	// notBefore is the start of the next round.
+	roundInterval time.Duration
+	notBefore     time.Time
 
 	// mustSettle is set after an event that held messages may wait for.
 	mustSettle bool
@@ -333,18 +333,18 @@ func (m *Module) reap() {
 	if rp.mustSettle {
 		m.settleAll()
 	}
-	if rp.cursor >= len(m.reapedComms) {
+	if rp.nextCommIndex >= len(m.reapedComms) {
 		if rp.activeProbes > 0 {
 			return
 		}
 		m.settleAll()
 		m.reapedComms = slices.DeleteFunc(m.reapedComms, (*comm).isDrained)
-		rp.cursor, rp.plane = 0, 0
-		if rp.gap = min(max(2*rp.gap, firstReapGap), lastReapGap); rp.hasFound {
-			rp.gap = 0
+		rp.nextCommIndex, rp.nextPlane = 0, 0
+		if rp.roundInterval = min(max(2*rp.roundInterval, firstReapGap), lastReapGap); rp.hasFound {
+			rp.roundInterval = 0
 		}
 		rp.hasFound = false
-		rp.notBefore = time.Now().Add(rp.gap)
+		rp.notBefore = time.Now().Add(rp.roundInterval)
 	}
 	if !rp.notBefore.IsZero() {
 		if time.Now().Before(rp.notBefore) {
@@ -352,13 +352,13 @@ func (m *Module) reap() {
 		}
 		rp.notBefore = time.Time{}
 	}
-	for rp.activeProbes < maxReapProbes && rp.cursor < len(m.reapedComms) {
-		c, plane := m.reapedComms[rp.cursor], rp.plane
-		over := c.isDrained()
-		if rp.plane++; over || int(rp.plane) == pml.Planes {
-			rp.cursor, rp.plane = rp.cursor+1, 0
+	for rp.activeProbes < maxReapProbes && rp.nextCommIndex < len(m.reapedComms) {
+		c, plane := m.reapedComms[rp.nextCommIndex], rp.nextPlane
+		isDrained := c.isDrained()
+		if rp.nextPlane++; isDrained || int(rp.nextPlane) == pml.Planes {
+			rp.nextCommIndex, rp.nextPlane = rp.nextCommIndex+1, 0
 		}
-		if over || c.pulls[plane].remaining > 0 || c.sweepers[plane] != nil || c.StartError(plane) == nil { // Deferred receives come first.
+		if isDrained || c.pullsByPlane[plane].remainingMessages > 0 || c.sweepersByPlane[plane] != nil || c.StartError(plane) == nil { // Deferred receives come first.
 			continue
 		}
 		msg := m.newMessage(c, plane)

@@ -16,38 +16,38 @@ type comm struct {
 	base.Probes
 	m *Module
 	// localID is this process's MTL id of the communicator, see idLayout.
-	localID uint32
-	peers   base.Table[*peer]
+	localID     uint32
+	peersByRank base.Table[*peer]
 	// hasRefusal is set once a member has refused the communicator.
-	hasRefusal bool
-	inquiry    base.InquiryMark
+	hasRefusal  bool
+	inquiryMark base.InquiryMark
 	// reapedFailures has, for each plane, the value of Module.failureCount at the start
 	// of the last reaper probe that found no message.
 	reapedFailures [pml.Planes]uint32
-	// heldMessages counts peer.unreceived.held of all members.
-	heldMessages int
+	// heldMessageCount counts peer.unreceivedMessages.heldMessages of all members.
+	heldMessageCount int
 	// pendingProbes counts the messages that are not freed, including those of
 	// probes in progress.
 	pendingProbes int
 
-	// queues holds messages that were pulled out of the network and wait for a
-	// receive, and the deferred receives.
-	queues [pml.Planes]match.Queues[request, message]
-	pulls  [pml.Planes]pullState
-	// deferred holds, in order, the receives that wait for the end of a pull or a sweep.
-	deferred [pml.Planes]match.Order[request]
-	// sweepers is nil for planes on which the network matches receives.
-	sweepers [pml.Planes]*sweeper
+	// matchQueues holds messages that were pulled out of the network and wait for a receive, and
+	// the deferred receives.
+	matchQueues  [pml.Planes]match.Queues[request, message]
+	pullsByPlane [pml.Planes]pullState
+	// deferredRecvs holds, in order, the receives that wait for the end of a pull or a sweep.
+	deferredRecvs [pml.Planes]match.Order[request]
+	// sweepersByPlane is nil for planes on which the network matches receives.
+	sweepersByPlane [pml.Planes]*sweeper
 	// hasFailedMember is set once the bootstrap has reported the failure of a member.
 	hasFailedMember bool
 }
 
 // peer is one rank of a communicator.
 type peer struct {
-	c        *comm
-	proc     *proc
-	rank     int
-	exchange cid.Exchange
+	c          *comm
+	proc       *proc
+	rank       int
+	idExchange cid.Exchange
 	// canSend is set if remoteID is known and no earlier send is held.
 	canSend bool
 	// endpoint is the member's endpoint within its process.
@@ -58,21 +58,21 @@ type peer struct {
 	// hasSentID is set once this process's id was sent to the member.
 	hasSentID bool
 	// isInquired is set once the member was asked whether it is in the communicator.
-	isInquired bool
-	hasRefused bool
-	closing    cid.PeerClose
-	tally      cid.Tally
-	missed     missedReceives
-	unreceived unreceivedMessages
-	syncs      syncSends
-	match      [pml.Planes]match.Peer[request, message]
+	isInquired         bool
+	hasRefused         bool
+	closeState         cid.PeerClose
+	messageTally       cid.Tally
+	missedRecvs        missedReceives
+	unreceivedMessages unreceivedMessages
+	syncSends          syncSends
+	matchPeers         [pml.Planes]match.Peer[request, message]
 }
 
 // AddComm implements pml.Module.
 func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
-	if n := int64(spec.Members.Len()); n > 1<<m.caps.SourceBits {
+	if n := int64(spec.Members.Len()); n > 1<<m.mtlCaps.SourceBits {
 		return nil, fmt.Errorf("%w: pml cm: %d members: mtl %s (%s) has %d bits for ranks, room for %d: use fewer ranks",
-			framework.ErrUnsupported, n, m.name, m.mtl.Describe().Mode, m.caps.SourceBits, int64(1)<<m.caps.SourceBits)
+			framework.ErrUnsupported, n, m.mtlName, m.mtl.Describe().Mode, m.mtlCaps.SourceBits, int64(1)<<m.mtlCaps.SourceBits)
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
@@ -92,7 +92,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 		m.procs.Drop(&known)
 		return nil, err
 	}
-	c := &comm{Comm: known, m: m, localID: m.layout.commID(spec.Local), peers: base.NewTable[*peer](known.Len(), known.IsWhole())}
+	c := &comm{Comm: known, m: m, localID: m.idLayout.commID(spec.Local), peersByRank: base.NewTable[*peer](known.Len(), known.IsWhole())}
 	c.Probes = base.NewProbes(m.engine, c)
 	c.hasFailedMember = m.failureCount > 0 && c.lastMemberFailure() != nil
 	if err := m.comms.Add("cm", &c.State, c); err != nil {
@@ -108,16 +108,16 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 
 // peer returns the state of a rank, and creates it on first use. Lock held.
 func (c *comm) peer(rank int) *peer {
-	if p := c.peers.Get(rank); p != nil {
+	if p := c.peersByRank.Get(rank); p != nil {
 		return p
 	}
 	proc := c.Proc(rank)
-	if p := c.peers.Get(rank); p != nil { // Proc may have handled the end of the process.
+	if p := c.peersByRank.Get(rank); p != nil { // Proc may have handled the end of the process.
 		return p
 	}
-	p := &peer{c: c, proc: proc, rank: rank, endpoint: c.EndpointOf(rank), exchange: c.Exchange(rank, cid.Held)}
+	p := &peer{c: c, proc: proc, rank: rank, endpoint: c.EndpointOf(rank), idExchange: c.Exchange(rank, cid.Held)}
 	p.updateReady()
-	c.peers.Set(rank, p)
+	c.peersByRank.Set(rank, p)
 	return p
 }
 
@@ -128,10 +128,10 @@ func (p *peer) id() cid.EndpointID {
 
 // updateReady recomputes remoteID and canSend. Call it after every exchange event.
 func (p *peer) updateReady() {
-	if p.exchange.Known() {
-		p.remoteID = p.c.m.layout.commID(p.exchange.Remote())
+	if p.idExchange.Known() {
+		p.remoteID = p.c.m.idLayout.commID(p.idExchange.Remote())
 	}
-	p.canSend = p.exchange.Known() && !p.exchange.Closed() && p.heldSends.First() == nil && !p.syncs.hasStopped
+	p.canSend = p.idExchange.Known() && !p.idExchange.Closed() && p.heldSends.First() == nil && !p.syncSends.hasStopped
 }
 
 // recvFailure returns the reason why no message can come from src on a plane, or nil.
@@ -168,7 +168,7 @@ func (c *comm) Abort(plane pml.Plane, err error) {
 	}
 	c.Aborted[plane] = err
 	m.mustCheckFailures = true
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		if r.c == c && r.plane == plane && r.state != awaitingCTS && r.state != receivingFragment && r.state != confirming {
 			r.abort(err)
 		}

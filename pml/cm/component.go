@@ -51,25 +51,25 @@ func (component) Requires(p any) []framework.Requirement {
 func (component) Probe(context.Context, any) framework.Verdict { return framework.Usable() }
 
 func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
-	m := &Module{env: env, engine: env.Engine, handleCounts: map[cid.Extended]int{}, registered: map[*byte]struct{}{}}
+	m := &Module{env: env, engine: env.Engine, handleCounts: map[cid.Extended]int{}, registeredMemory: map[*byte]struct{}{}}
 	m.leftNonces = map[framework.ProcID]uint64{}
 	m.procs = base.NewProcs("cm", &m.env, func(p base.Proc) *proc { return &proc{Proc: p, m: m} }, m.learn)
-	m.unknownPeers.early, m.earlySenders = map[uint64]*earlyArrivals{}, map[*proc]struct{}{}
+	m.unknownPeers.arrivalsByNonce, m.earlySenders = map[uint64]*earlyArrivals{}, map[*proc]struct{}{}
 	open, err := framework.Open[mtl.Module](env.Modules, framework.MTL, func(string) any { return m })
 	if err != nil {
 		return nil, fmt.Errorf("pml cm: %w", err)
 	}
-	m.name, m.mtl, m.caps = open[0].Name, open[0].Module, open[0].Module.Caps()
-	m.source = m.mtl
+	m.mtlName, m.mtl, m.mtlCaps = open[0].Name, open[0].Module, open[0].Module.Caps()
+	m.pollSource = m.mtl
 	m.openFailure = failedCandidates(m.mtl.Describe())
 	m.recvPoller, _ = framework.As[mtl.ImmediateReceiver](m.mtl)
-	if m.caps.ControlLimit < controlSize {
+	if m.mtlCaps.ControlLimit < controlSize {
 		return nil, fmt.Errorf("%w: pml cm: mtl %s takes control messages of %d bytes, and %d are needed",
-			framework.ErrUnsupported, m.name, m.caps.ControlLimit, controlSize)
+			framework.ErrUnsupported, m.mtlName, m.mtlCaps.ControlLimit, controlSize)
 	}
-	if m.hasMessageLimit = m.caps.MaxMessage < unlimited; m.hasMessageLimit {
+	if m.hasMessageLimit = m.mtlCaps.MaxMessage < unlimited; m.hasMessageLimit {
 		m.minRecvBytes = rtsSize
-		m.fragmented = fragmentedMessages{sends: map[uint64]*request{}, recvsByTag: map[int32]*request{}, receiving: map[origin]struct{}{}}
+		m.fragmentedMessages = fragmentedMessages{sendsByNumber: map[uint64]*request{}, recvsByTag: map[int32]*request{}, recvOrigins: map[origin]struct{}{}}
 		if k, ok := framework.As[mtl.MessageSaver](m.mtl); ok {
 			m.prefixKeeper = k
 			m.engine.Lock()
@@ -77,17 +77,17 @@ func (component) Open(_ context.Context, env pml.Env) (pml.Module, error) {
 			m.engine.Unlock()
 		}
 	}
-	if m.caps.MaxMessage < rtsSize {
-		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.name, m.caps.MaxMessage, rtsSize)
+	if m.mtlCaps.MaxMessage < rtsSize {
+		return nil, fmt.Errorf("%w: pml cm: mtl %s takes messages of at most %d bytes, and %d are needed", framework.ErrUnsupported, m.mtlName, m.mtlCaps.MaxMessage, rtsSize)
 	}
-	if m.layout, err = newIDLayout(m.caps.CIDBits); err != nil {
-		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.name, err)
+	if m.idLayout, err = newIDLayout(m.mtlCaps.CIDBits); err != nil {
+		return nil, fmt.Errorf("pml cm: mtl %s: %w", m.mtlName, err)
 	}
-	m.comms = base.NewComms[comm](cid.NewTable(m.layout.indexBits))
-	if m.layout.indexBits < cid.IndexBits {
+	m.comms = base.NewComms[comm](cid.NewTable(m.idLayout.indexBits))
+	if m.idLayout.indexBits < cid.IndexBits {
 		d := m.mtl.Describe()
 		m.comms.Table.SetLimit(fmt.Sprintf(": mtl %s has %d bits for a communicator (%s), of which %d make the index: close communicators, or have mtl %s use a layout or a provider with more bits (`ferry info` lists them)",
-			m.name, m.caps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.layout.indexBits, m.name))
+			m.mtlName, m.mtlCaps.CIDBits, strings.TrimLeft(d.Provider+", "+d.Mode, ", "), m.idLayout.indexBits, m.mtlName))
 	}
 	if err := m.learn(m.env.Self, m.Addresses()); err != nil {
 		return nil, err

@@ -50,14 +50,14 @@ const controlSize = 72
 // control is a decoded control message.
 type control struct {
 	typ byte
-	// to and from are the nonces of receiver and sender. Only members of the job know them.
-	to, from uint64
-	// id is the receiver's handle of the communicator.
-	id cid.EndpointID
+	// Only members of the job know the nonces.
+	receiverNonce, senderNonce uint64
+	// receiverHandle is the receiver's handle of the communicator.
+	receiverHandle cid.EndpointID
 	// endpoint is the sender's endpoint within its process.
-	endpoint uint16
-	// rank is the sender's rank in the communicator, or anyRank.
-	rank uint32
+	senderEndpoint uint16
+	// senderRank is the sender's rank in the communicator, or anyRank.
+	senderRank uint32
 	// local is the sender's local id of the communicator, or a tag.
 	local cid.Local
 	// sent counts messages by plane. Its meaning depends on typ.
@@ -70,14 +70,14 @@ var le = binary.LittleEndian
 func (f *control) encode(b []byte) {
 	_ = b[controlSize-1]
 	le.PutUint32(b[0:], uint32(f.typ)|WireVersion<<8)
-	le.PutUint32(b[4:], f.rank)
-	le.PutUint64(b[8:], f.to)
-	le.PutUint64(b[16:], f.from)
-	le.PutUint64(b[24:], f.id.Base)
-	le.PutUint64(b[32:], f.id.Sub)
+	le.PutUint32(b[4:], f.senderRank)
+	le.PutUint64(b[8:], f.receiverNonce)
+	le.PutUint64(b[16:], f.senderNonce)
+	le.PutUint64(b[24:], f.receiverHandle.Base)
+	le.PutUint64(b[32:], f.receiverHandle.Sub)
 	le.PutUint32(b[40:], uint32(f.local))
-	le.PutUint16(b[44:], f.id.Endpoint)
-	le.PutUint16(b[46:], f.endpoint)
+	le.PutUint16(b[44:], f.receiverHandle.Endpoint)
+	le.PutUint16(b[46:], f.senderEndpoint)
 	for i, n := range f.sent {
 		le.PutUint64(b[48+8*i:], n)
 	}
@@ -92,14 +92,14 @@ func parseControl(b []byte) (f control, err error) {
 	if head := le.Uint32(b); head>>8 != WireVersion || head&0xff < controlRequest || head&0xff > controlDropped {
 		return f, fmt.Errorf("control message that begins with %#x", head)
 	}
-	f = control{typ: b[0], rank: le.Uint32(b[4:]), to: le.Uint64(b[8:]), from: le.Uint64(b[16:]),
-		id:       cid.EndpointID{Extended: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, Endpoint: le.Uint16(b[44:])},
-		endpoint: le.Uint16(b[46:]), local: cid.Local(le.Uint32(b[40:]))}
+	f = control{typ: b[0], senderRank: le.Uint32(b[4:]), receiverNonce: le.Uint64(b[8:]), senderNonce: le.Uint64(b[16:]),
+		receiverHandle: cid.EndpointID{Extended: cid.Extended{Base: le.Uint64(b[24:]), Sub: le.Uint64(b[32:])}, Endpoint: le.Uint16(b[44:])},
+		senderEndpoint: le.Uint16(b[46:]), local: cid.Local(le.Uint32(b[40:]))}
 	for i := range f.sent {
 		f.sent[i] = le.Uint64(b[48+8*i:])
 	}
-	if goodbye := f.typ == controlGoodbye; goodbye != (f.id.Extended == cid.Extended{}) || goodbye && (f.rank != anyRank || f.id.Endpoint != 0 || f.endpoint != 0) {
-		return f, fmt.Errorf("control message of type %d for communicator %v, endpoint %d, from rank %d, endpoint %d", f.typ, f.id.Extended, f.id.Endpoint, f.rank, f.endpoint)
+	if goodbye := f.typ == controlGoodbye; goodbye != (f.receiverHandle.Extended == cid.Extended{}) || goodbye && (f.senderRank != anyRank || f.receiverHandle.Endpoint != 0 || f.senderEndpoint != 0) {
+		return f, fmt.Errorf("control message of type %d for communicator %v, endpoint %d, from rank %d, endpoint %d", f.typ, f.receiverHandle.Extended, f.receiverHandle.Endpoint, f.senderRank, f.senderEndpoint)
 	}
 	return f, nil
 }
@@ -109,9 +109,9 @@ type controlSend struct {
 	m  *Module
 	op mtl.Op
 	// requestTo is the receiver of a controlRequest, nil for other types.
-	requestTo *peer
-	b         [controlSize]byte
-	next      *controlSend
+	requestTo      *peer
+	encodedControl [controlSize]byte
+	nextFree       *controlSend
 }
 
 // Done implements mtl.Owner.
@@ -120,7 +120,7 @@ func (k *controlSend) Done(op *mtl.Op) { k.finish(op.Err) }
 func (k *controlSend) finish(err error) {
 	p := k.requestTo
 	k.requestTo = nil
-	k.next = k.m.freeControls
+	k.nextFree = k.m.freeControls
 	k.m.freeControls = k
 	// Sends wait for the answer to a request. All other types may be lost, because a
 	// receiver that has left does not need them.
@@ -132,22 +132,22 @@ func (k *controlSend) finish(err error) {
 // sendControl sends a control message. requestTo is as in controlSend. Lock held.
 func (p *proc) sendControl(f control, asks *peer) {
 	m := p.m
-	if m.closed || p.connect() != nil {
+	if m.isClosed || p.connect() != nil {
 		return
 	}
 	p.hasContact = true
-	f.to, f.from = p.Incarnation.Nonce, m.env.Self.Nonce
+	f.receiverNonce, f.senderNonce = p.Incarnation.Nonce, m.env.Self.Nonce
 	k := m.freeControls
 	if k == nil {
 		k = &controlSend{m: m}
 		k.op.Owner = k
 	} else {
-		m.freeControls, k.next = k.next, nil
+		m.freeControls, k.nextFree = k.nextFree, nil
 	}
 	k.requestTo = asks
-	f.encode(k.b[:])
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.id.Extended, Note: controlNames[f.typ]})
-	if done, err := m.mtl.SendControl(&k.op, p.endpoint, k.b[:]); done || err != nil {
+	f.encode(k.encodedControl[:])
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.receiverHandle.Extended, Note: controlNames[f.typ]})
+	if done, err := m.mtl.SendControl(&k.op, p.mtlEndpoint, k.encodedControl[:]); done || err != nil {
 		k.finish(err)
 	}
 }
@@ -160,7 +160,7 @@ func (p *peer) notify(typ byte) {
 	if typ == controlRequest {
 		asks = p
 	}
-	p.proc.sendControl(control{typ: typ, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.tally.Sent}, asks)
+	p.proc.sendControl(control{typ: typ, receiverHandle: p.id(), senderEndpoint: c.Endpoint, senderRank: uint32(c.Spec.Rank), local: c.Spec.Local, sent: p.messageTally.Sent}, asks)
 }
 
 // handleRequestFailure fails the sends that wait for the answer to a request that the
@@ -171,7 +171,7 @@ func (p *peer) handleRequestFailure(err error) {
 		e.Owner.dequeue()
 		e.Owner.enqueue(all)
 	}
-	p.hasSentID = p.exchange.Known()
+	p.hasSentID = p.idExchange.Known()
 	for e := all.First(); e != nil; e = all.First() {
 		e.Owner.dequeue()
 		e.Owner.doubt(err)
@@ -182,7 +182,7 @@ func (p *peer) handleRequestFailure(err error) {
 // which come from outside of the job.
 func (m *Module) Control(data []byte) {
 	f, err := parseControl(data)
-	if err != nil || f.to != m.env.Self.Nonce {
+	if err != nil || f.receiverNonce != m.env.Self.Nonce {
 		if err == nil {
 			err = errors.New("it is not for this process, or is from another job")
 		}
@@ -195,7 +195,7 @@ func (m *Module) Control(data []byte) {
 // handleControl handles a control message of a member of the job. Its communicator may
 // not exist here yet. Lock held.
 func (m *Module) handleControl(f *control) {
-	p := m.procs.ByNonce(f.from)
+	p := m.procs.ByNonce(f.senderNonce)
 	if p != nil {
 		p.hasContact = true
 	}
@@ -203,30 +203,30 @@ func (m *Module) handleControl(f *control) {
 		m.handleGoodbye(p, f)
 		return
 	}
-	c := m.comms.ByID[f.id]
+	c := m.comms.ByID[f.receiverHandle]
 	if c == nil {
 		m.handleUnknownComm(f)
 		return
 	}
-	if (f.typ == controlClosedAck || f.typ == controlRefused || f.typ == controlStopped) && f.rank == anyRank && p != nil {
-		f.rank = uint32(c.RankOf(p, f.endpoint))
+	if (f.typ == controlClosedAck || f.typ == controlRefused || f.typ == controlStopped) && f.senderRank == anyRank && p != nil {
+		f.senderRank = uint32(c.RankOf(p, f.senderEndpoint))
 	}
-	if p == nil || p.HasEnded() || int64(f.rank) >= int64(c.Len()) || !c.IsProc(int(f.rank), p) || c.EndpointOf(int(f.rank)) != f.endpoint {
-		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.rank)
+	if p == nil || p.HasEnded() || int64(f.senderRank) >= int64(c.Len()) || !c.IsProc(int(f.senderRank), p) || c.EndpointOf(int(f.senderRank)) != f.senderEndpoint {
+		m.env.Logger.Debug("pml cm: a control message is dropped", "err", "its sender is not the member that it claims to be", "communicator", c.Spec.ID.String(), "rank", f.senderRank)
 		return
 	}
-	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.id.Extended, Note: controlNames[f.typ]})
-	q := c.peer(int(f.rank))
+	m.env.Event(pml.Event{Kind: pml.EventControl, Peer: p.Incarnation, Comm: f.receiverHandle.Extended, Note: controlNames[f.typ]})
+	q := c.peer(int(f.senderRank))
 	switch f.typ {
 	case controlRequest:
-		if act := c.Closing.RecvRequest(&q.closing, &q.tally); act != 0 {
+		if act := c.Closing.RecvRequest(&q.closeState, &q.messageTally); act != 0 {
 			q.applyClosing(act)
 		} else {
-			q.applyExchange(q.exchange.RecvExtended(f.local))
+			q.applyExchange(q.idExchange.RecvExtended(f.local))
 		}
 	case controlReply:
-		q.applyExchange(q.exchange.RecvReply(f.local))
-		q.applyClosing(c.Closing.RecvReply(&q.closing)) // The member may have lost earlier messages, see deliverEarly.
+		q.applyExchange(q.idExchange.RecvReply(f.local))
+		q.applyClosing(c.Closing.RecvReply(&q.closeState)) // The member may have lost earlier messages, see deliverEarly.
 	case controlClosed, controlClosedAck, controlRefused:
 		q.handleClosed(f)
 	case controlCTS:
@@ -234,7 +234,7 @@ func (m *Module) handleControl(f *control) {
 	case controlStop:
 		q.handleStop(f)
 	case controlStopped:
-		q.unreceived.hasStopped, q.unreceived.lastSent = true, f.sent[pml.PointToPoint]
+		q.unreceivedMessages.hasStopped, q.unreceivedMessages.lastSent = true, f.sent[pml.PointToPoint]
 		m.reaper.mustSettle = true
 	case controlDropped:
 		q.handleDropReport(f)
@@ -260,24 +260,24 @@ func (p *peer) applyExchange(act cid.Action) {
 // handleUnknownComm handles a control message for a communicator that does not exist
 // here, because it has been closed or is not created yet.
 func (m *Module) handleUnknownComm(f *control) {
-	to := cid.EndpointID{Extended: f.id.Extended, Endpoint: f.endpoint}
+	to := cid.EndpointID{Extended: f.receiverHandle.Extended, Endpoint: f.senderEndpoint}
 	switch f.typ {
 	case controlReply, controlClosedAck, controlRefused, controlCTS, controlStopped, controlDropped:
 		return // The communicator was closed after this process's request.
 	case controlStop:
-		if p := m.procs.Incarnations[f.from]; p != nil { // No receive of this process is left there.
-			p.sendControl(control{typ: controlStopped, id: to, endpoint: f.id.Endpoint, rank: anyRank}, nil)
+		if p := m.procs.Incarnations[f.senderNonce]; p != nil { // No receive of this process is left there.
+			p.sendControl(control{typ: controlStopped, receiverHandle: to, senderEndpoint: f.receiverHandle.Endpoint, senderRank: anyRank}, nil)
 		}
 		return
 	}
-	if !m.comms.IsEnded(f.id) {
+	if !m.comms.IsEnded(f.receiverHandle) {
 		m.queueEarly(f)
 		return
 	}
-	if p := m.procs.Incarnations[f.from]; p != nil {
+	if p := m.procs.Incarnations[f.senderNonce]; p != nil {
 		p.Stats.Dropped++
-		answer := control{typ: controlClosedAck, id: to, endpoint: f.id.Endpoint, rank: anyRank}
-		if m.comms.IsRefused(f.id) {
+		answer := control{typ: controlClosedAck, receiverHandle: to, senderEndpoint: f.receiverHandle.Endpoint, senderRank: anyRank}
+		if m.comms.IsRefused(f.receiverHandle) {
 			answer.typ = controlRefused
 		}
 		p.sendControl(answer, nil)

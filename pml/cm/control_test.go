@@ -9,8 +9,8 @@ import (
 )
 
 func someControl() control {
-	return control{typ: controlClosed, to: 0x0102030405060708, from: 0x1112131415161718,
-		id: cid.EndpointID{Extended: cid.Extended{Base: 0x2122232425262728, Sub: 0x3132333435363738}, Endpoint: 0x6162}, endpoint: 0x7172, rank: 0x41424344, local: 0x51525354,
+	return control{typ: controlClosed, receiverNonce: 0x0102030405060708, senderNonce: 0x1112131415161718,
+		receiverHandle: cid.EndpointID{Extended: cid.Extended{Base: 0x2122232425262728, Sub: 0x3132333435363738}, Endpoint: 0x6162}, senderEndpoint: 0x7172, senderRank: 0x41424344, local: 0x51525354,
 		sent: [pml.Planes]uint64{1, 1 << 40, 1<<64 - 1}}
 }
 
@@ -26,9 +26,9 @@ func TestControl_EncodeAndParse_AreInverse(t *testing.T) {
 // notAGoodbye are control messages that are partly a goodbye.
 func notAGoodbye() []control {
 	request, elsewhere, ranked := someControl(), someControl(), someControl()
-	request.typ, request.id = controlRequest, cid.EndpointID{}
-	elsewhere.typ, elsewhere.rank = controlGoodbye, anyRank
-	ranked.typ, ranked.id = controlGoodbye, cid.EndpointID{}
+	request.typ, request.receiverHandle = controlRequest, cid.EndpointID{}
+	elsewhere.typ, elsewhere.senderRank = controlGoodbye, anyRank
+	ranked.typ, ranked.receiverHandle = controlGoodbye, cid.EndpointID{}
 	return []control{request, elsewhere, ranked}
 }
 
@@ -50,7 +50,7 @@ func FuzzControl(f *testing.F) {
 	some := someControl()
 	some.encode(b)
 	f.Add(b)
-	goodbye := control{typ: controlGoodbye, to: 1, from: 2, rank: anyRank, sent: [pml.Planes]uint64{3}}
+	goodbye := control{typ: controlGoodbye, receiverNonce: 1, senderNonce: 2, senderRank: anyRank, sent: [pml.Planes]uint64{3}}
 	for _, k := range []control{goodbye, notAGoodbye()[0], notAGoodbye()[1], notAGoodbye()[2]} {
 		g := make([]byte, controlSize)
 		k.encode(g)
@@ -103,7 +103,7 @@ func TestIDLayout_AnyWidth_IDsAreUnique(t *testing.T) {
 
 // FuzzParseRTS checks that parseRTS returns a complete RTS or false.
 func FuzzParseRTS(f *testing.F) {
-	h := rts{to: 1, from: 2, number: 3, total: 1 << 40, maxFragment: 1 << 20}
+	h := rts{receiverNonce: 1, senderNonce: 2, messageNumber: 3, messageBytes: 1 << 40, maxFragment: 1 << 20}
 	f.Add(h.encode(nil))
 	f.Add(make([]byte, rtsSize))
 	f.Fuzz(func(t *testing.T, b []byte) {

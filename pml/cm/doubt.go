@@ -36,27 +36,27 @@ func (r *request) doubt(err error) {
 		r.fail(known)
 		return
 	}
-	r.state, r.cause, r.doubtStepsLeft = doubtful, err, doubtSteps
-	m.doubts.hasDoubtful = true
+	r.state, r.endCause, r.doubtStepsLeft = doubtful, err, doubtSteps
+	m.doubtState.hasDoubtful = true
 	m.engine.Nudge()
 }
 
 // resolveDoubts fails the operations whose wait is over. Lock held.
 func (m *Module) resolveDoubts() {
 	now := time.Now()
-	steps := base.DoubtStepsElapsed(m.doubts.lastCheckAt, now)
+	steps := base.DoubtStepsElapsed(m.doubtState.lastCheckAt, now)
 	if steps == 0 {
 		return
 	}
-	m.doubts = doubtState{lastCheckAt: now}
-	for _, r := range m.requests {
+	m.doubtState = doubtState{lastCheckAt: now}
+	for _, r := range m.allRequests {
 		if r.state != doubtful {
 			continue
 		}
 		if r.doubtStepsLeft -= steps; r.doubtStepsLeft > 0 {
-			m.doubts.hasDoubtful = true
+			m.doubtState.hasDoubtful = true
 		} else {
-			r.fail(r.cause)
+			r.fail(r.endCause)
 		}
 	}
 }

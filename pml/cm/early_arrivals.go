@@ -6,16 +6,16 @@ import "github.com/ferrympi/ferry/cid"
 // exist here yet, and its goodbye if that came before its card. They are dropped when
 // the process ends.
 type earlyArrivals struct {
-	messages map[earlyKey]control
+	controlsByKey map[earlyKey]control
 	// isIncomplete is set if some may have been dropped.
 	isIncomplete bool
 }
 
 // earlyKey identifies a kind of message of one endpoint. A goodbye has no communicator.
 type earlyKey struct {
-	to   cid.EndpointID
-	from uint16
-	typ  byte
+	receiverHandle cid.EndpointID
+	senderEndpoint uint16
+	typ            byte
 }
 
 // maxEarly bounds the control messages that are queued for one process, and those of all
@@ -25,9 +25,8 @@ const maxEarly = 1 << 16
 
 // unknownPeers holds the early arrivals of processes whose card has not come.
 type unknownPeers struct {
-	// early is keyed by the sender's nonce.
-	early map[uint64]*earlyArrivals
-	count int
+	arrivalsByNonce map[uint64]*earlyArrivals
+	arrivalCount    int
 	// isIncomplete is set if messages of any unknown peer were dropped.
 	isIncomplete bool
 }
@@ -35,24 +34,24 @@ type unknownPeers struct {
 // queueEarly queues an early control message, unless an equal one is queued or its
 // sender has ended. Lock held.
 func (m *Module) queueEarly(f *control) {
-	p := m.procs.ByNonce(f.from)
+	p := m.procs.ByNonce(f.senderNonce)
 	var e *earlyArrivals
 	if p != nil {
 		if p.Err != nil {
 			return
 		}
-		e = &p.early
+		e = &p.earlyArrivals
 		m.earlySenders[p] = struct{}{}
-	} else if e = m.unknownPeers.early[f.from]; e == nil {
+	} else if e = m.unknownPeers.arrivalsByNonce[f.senderNonce]; e == nil {
 		e = new(earlyArrivals)
 	}
-	key := earlyKey{f.id, f.endpoint, f.typ}
-	if _, isQueued := e.messages[key]; isQueued {
+	key := earlyKey{f.receiverHandle, f.senderEndpoint, f.typ}
+	if _, isQueued := e.controlsByKey[key]; isQueued {
 		return
 	}
-	n, lost := len(e.messages), &e.isIncomplete
+	n, lost := len(e.controlsByKey), &e.isIncomplete
 	if p == nil {
-		n, lost = m.unknownPeers.count, &m.unknownPeers.isIncomplete
+		n, lost = m.unknownPeers.arrivalCount, &m.unknownPeers.isIncomplete
 	}
 	if n >= maxEarly {
 		if !*lost {
@@ -64,38 +63,38 @@ func (m *Module) queueEarly(f *control) {
 		}
 		return
 	}
-	if e.messages == nil {
-		e.messages = map[earlyKey]control{}
+	if e.controlsByKey == nil {
+		e.controlsByKey = map[earlyKey]control{}
 	}
-	e.messages[key] = *f
+	e.controlsByKey[key] = *f
 	if p == nil {
-		m.unknownPeers.early[f.from] = e
-		m.unknownPeers.count++
+		m.unknownPeers.arrivalsByNonce[f.senderNonce] = e
+		m.unknownPeers.arrivalCount++
 	}
 }
 
 // adoptEarly moves the early arrivals of an unknown peer to p, whose card has come. Lock held.
 func (m *Module) adoptEarly(p *proc) {
 	s := &m.unknownPeers
-	if e := s.early[p.Incarnation.Nonce]; e != nil {
-		p.early = *e
-		s.count -= len(e.messages)
-		delete(s.early, p.Incarnation.Nonce)
+	if e := s.arrivalsByNonce[p.Incarnation.Nonce]; e != nil {
+		p.earlyArrivals = *e
+		s.arrivalCount -= len(e.controlsByKey)
+		delete(s.arrivalsByNonce, p.Incarnation.Nonce)
 	}
-	if p.early.isIncomplete = s.isIncomplete; p.Err != nil {
-		p.early = earlyArrivals{}
+	if p.earlyArrivals.isIncomplete = s.isIncomplete; p.Err != nil {
+		p.earlyArrivals = earlyArrivals{}
 	}
-	if len(p.early.messages) > 0 || p.early.isIncomplete {
+	if len(p.earlyArrivals.controlsByKey) > 0 || p.earlyArrivals.isIncomplete {
 		m.earlySenders[p] = struct{}{}
 	}
-	if f, ok := p.early.messages[earlyKey{typ: controlGoodbye}]; ok {
+	if f, ok := p.earlyArrivals.controlsByKey[earlyKey{typ: controlGoodbye}]; ok {
 		m.handleGoodbye(p, &f)
 	}
 }
 
 // dropEarly drops the early arrivals of p.
 func (p *proc) dropEarly() {
-	p.early = earlyArrivals{}
+	p.earlyArrivals = earlyArrivals{}
 	delete(p.m.earlySenders, p)
 }
 
@@ -112,7 +111,7 @@ func (c *comm) deliverEarly() {
 		for _, rank := range c.Ranks(p) {
 			c.deliverEarlyFrom(p, rank)
 		}
-		if len(p.early.messages) == 0 && !p.early.isIncomplete {
+		if len(p.earlyArrivals.controlsByKey) == 0 && !p.earlyArrivals.isIncomplete {
 			delete(m.earlySenders, p)
 		}
 	}
@@ -121,25 +120,25 @@ func (c *comm) deliverEarly() {
 // deliverEarlyFrom is deliverEarly for one member.
 func (c *comm) deliverEarlyFrom(p *proc, rank int) {
 	for _, typ := range [...]byte{controlRequest, controlClosed} {
-		if len(p.early.messages) == 0 {
+		if len(p.earlyArrivals.controlsByKey) == 0 {
 			break
 		}
 		key := earlyKey{c.ID(), c.EndpointOf(rank), typ}
-		if f, ok := p.early.messages[key]; ok {
-			delete(p.early.messages, key)
+		if f, ok := p.earlyArrivals.controlsByKey[key]; ok {
+			delete(p.earlyArrivals.controlsByKey, key)
 			c.m.handleControl(&f)
 		}
 	}
-	if p.early.isIncomplete && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
+	if p.earlyArrivals.isIncomplete && rank != c.Spec.Rank && !c.Spec.IsElsewhere(rank) {
 		c.peer(rank).notify(controlReply)
 	}
 }
 
 // countEarly returns the number of queued control messages. Lock held.
 func (m *Module) countEarly() int {
-	n := m.unknownPeers.count
+	n := m.unknownPeers.arrivalCount
 	for _, p := range m.procs.Incarnations {
-		n += len(p.early.messages)
+		n += len(p.earlyArrivals.controlsByKey)
 	}
 	return n
 }

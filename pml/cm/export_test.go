@@ -35,7 +35,7 @@ func set(v *int, n int) (undo func()) {
 
 // RTS returns the RTS of message number of total bytes from one process to another.
 func RTS(to, from uint64, number, total uint64) []byte {
-	h := rts{to: to, from: from, number: number, total: total, maxFragment: 1}
+	h := rts{receiverNonce: to, senderNonce: from, messageNumber: number, messageBytes: total, maxFragment: 1}
 	return h.encode(nil)
 }
 
@@ -45,11 +45,11 @@ const RTSSize = rtsSize
 // Refused is the type of the control message with which a member refuses a communicator, and
 // Reply the type of the one with its id.
 func Refused(to, from uint64, id cid.Extended, rank int) []byte {
-	return encode(control{typ: controlRefused, to: to, from: from, id: cid.EndpointID{Extended: id}, rank: uint32(rank)})
+	return encode(control{typ: controlRefused, receiverNonce: to, senderNonce: from, receiverHandle: cid.EndpointID{Extended: id}, senderRank: uint32(rank)})
 }
 
 func Reply(to, from uint64, id cid.Extended, rank int, local cid.Local) []byte {
-	return encode(control{typ: controlReply, to: to, from: from, id: cid.EndpointID{Extended: id}, rank: uint32(rank), local: local})
+	return encode(control{typ: controlReply, receiverNonce: to, senderNonce: from, receiverHandle: cid.EndpointID{Extended: id}, senderRank: uint32(rank), local: local})
 }
 
 func encode(f control) []byte {

@@ -15,7 +15,7 @@ import (
 // failed. Lock held.
 func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (r *request, ok bool) {
 	m := c.m
-	p := c.peers.Get(dst)
+	p := c.peersByRank.Get(dst)
 	if p == nil || !p.canSend || buf.Layout() != nil || c.IsClosed() || c.Aborted[plane] != nil {
 		return nil, false
 	}
@@ -29,10 +29,10 @@ func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pm
 		c.emitSend(p, tag, int64(len(buf.Bytes)), plane)
 	}
 	// newSendRequest takes m.free, whose op the MTL has. Send runs no callbacks.
-	if m.free == nil {
+	if m.freeRequests == nil {
 		m.addFreeRequest()
 	}
-	done, err := m.mtl.Send(&m.free.op, proc.endpoint, c.to(p, tag, uint32(plane)), buf.Bytes, modes[mode])
+	done, err := m.mtl.Send(&m.freeRequests.op, proc.mtlEndpoint, c.to(p, tag, uint32(plane)), buf.Bytes, modes[mode])
 	if done {
 		p.countSent(plane, tag)
 		return nil, true
@@ -78,7 +78,7 @@ func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag
 	if m.directRecvCalls++; m.directRecvCalls%directRecvsPerProgress == 0 {
 		m.engine.Progress()
 	}
-	p := c.peers.Get(src)
+	p := c.peersByRank.Get(src)
 	if p == nil || !p.proc.isConnected || buf.Layout() != nil || c.IsClosed() ||
 		m.unexpectedCount+m.activePulls > 0 || m.mustCheckFailures || c.hasRefusal || m.env.Hooks != nil {
 		return 0, 0, nil, false
@@ -95,10 +95,10 @@ func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag
 	hasPolled := m.recvPoller != nil && polls > 0
 	var err error
 	if hasPolled {
-		err = m.recvPoller.RecvAndPoll(&r.op, p.proc.endpoint, e, into, polls)
+		err = m.recvPoller.RecvAndPoll(&r.op, p.proc.mtlEndpoint, e, into, polls)
 		polls = 1
 	} else {
-		err = m.mtl.Recv(&r.op, p.proc.endpoint, e, into)
+		err = m.mtl.Recv(&r.op, p.proc.mtlEndpoint, e, into)
 	}
 	for ; polls > 0 && err == nil; polls-- {
 		if !hasPolled {
@@ -106,7 +106,7 @@ func (c *comm) recvDirect(buf pml.Buffer, src, tag int, plane pml.Plane) (gotTag
 		}
 		if r.Done() {
 			res := &r.op.Result
-			if res.Err != nil || res.Canceled || r.cause != nil || int(res.Source) != src || res.Bytes > int64(len(buf.Bytes)) || m.hasMessageLimit && res.Bytes == rtsSize {
+			if res.Err != nil || res.Canceled || r.endCause != nil || int(res.Source) != src || res.Bytes > int64(len(buf.Bytes)) || m.hasMessageLimit && res.Bytes == rtsSize {
 				break
 			}
 			if len(into) > len(buf.Bytes) {
@@ -139,9 +139,9 @@ func (r *request) postDirectRecv(buf pml.Buffer, tag int, plane pml.Plane, err e
 	isComplete := r.Done()
 	r.m.directRecv = nil
 	r.start(r.c)
-	r.m.postings++
-	r.posting = r.m.postings
-	r.plane, r.tag, r.buf = plane, tag, buf
+	r.m.lastPostingNumber++
+	r.postingNumber = r.m.lastPostingNumber
+	r.plane, r.tag, r.userBuf = plane, tag, buf
 	switch {
 	case err != nil:
 		r.isOpBusy = false

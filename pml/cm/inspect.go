@@ -21,11 +21,11 @@ func (m *Module) Inspect(ctx context.Context) (x pml.Inspection, err error) {
 func (m *Module) inspect() pml.Inspection {
 	ins := pml.Inspection{EarlyArrivals: m.countEarly(), Notes: []string{unlistedNote}}
 	posted, sends := map[*comm][]pml.Pending{}, map[*comm][]pml.Pending{}
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		if r.c == nil || r.state == complete {
 			continue
 		}
-		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.buf.Len(), Plane: r.plane, State: stateNames[r.state], Wait: r.Awaited()}
+		p := pml.Pending{Peer: r.source(), Tag: r.tag, Bytes: r.userBuf.Len(), Plane: r.plane, State: stateNames[r.state], Wait: r.Awaited()}
 		if r.isSend || r.state == receiving || r.state == receivingFragment {
 			sends[r.c] = append(sends[r.c], p)
 		} else {
@@ -37,8 +37,8 @@ func (m *Module) inspect() pml.Inspection {
 			continue
 		}
 		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: c.Endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Posted: posted[c], Sends: sends[c]}
-		for plane := range c.queues {
-			c.queues[plane].Unexpected(func(msg *match.Message[message]) {
+		for plane := range c.matchQueues {
+			c.matchQueues[plane].Unexpected(func(msg *match.Message[message]) {
 				ci.Unexpected = append(ci.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: msg.Owner.op.Bytes, Plane: pml.Plane(plane), State: "arrived"})
 			})
 		}

@@ -63,7 +63,7 @@ func (m *Module) idle() bool { return m.pendingSends == 0 && m.mtl.Idle() }
 func (m *Module) sendGoodbyes() {
 	sent := map[*proc]uint64{}
 	for _, c := range m.comms.ByID {
-		for _, p := range c.peers.All() {
+		for _, p := range c.peersByRank.All() {
 			sent[p.proc] += p.sentAll()
 		}
 	}
@@ -72,13 +72,13 @@ func (m *Module) sendGoodbyes() {
 		if p.Incarnation == m.env.Self || p.Err != nil || !p.hasContact && n+p.Received+p.Claimed == 0 {
 			continue
 		}
-		p.sendControl(control{typ: controlGoodbye, rank: anyRank, sent: cid.Counts{n}}, nil)
+		p.sendControl(control{typ: controlGoodbye, senderRank: anyRank, sent: cid.Counts{n}}, nil)
 	}
 }
 
 // sentAll returns the number of messages sent to a member, on all planes.
 func (p *peer) sentAll() (n uint64) {
-	for _, k := range p.tally.Sent {
+	for _, k := range p.messageTally.Sent {
 		n += k
 	}
 	return n
@@ -88,10 +88,10 @@ func (p *peer) sentAll() (n uint64) {
 type leaver struct {
 	*proc
 	nextStepAt time.Time
-	// cursor and rankCursor are the position of a search that is in progress. cursor is a
-	// communicator's index times pml.Planes plus the plane, and rankCursor an index among
-	// the ranks of the process there.
-	cursor, rankCursor int
+	// commPlaneCursor and rankCursor are the position of a search that is in progress.
+	// commPlaneCursor is a communicator's index times pml.Planes plus the plane, and rankCursor
+	// an index among the ranks of the process there.
+	commPlaneCursor, rankCursor int
 }
 
 // startLeaving fails the sends to a process that has sent total messages to this one and
@@ -106,7 +106,7 @@ func (p *proc) startLeaving(total uint64, patience int) {
 		return
 	}
 	p.failSends(closed)
-	p.m.leavers = append(p.m.leavers, &leaver{proc: p})
+	p.m.leavingProcs = append(p.m.leavingProcs, &leaver{proc: p})
 	p.m.engine.Nudge()
 }
 
@@ -136,7 +136,7 @@ func (m *Module) handleGoodbye(p *proc, f *control) {
 // messages are accounted for. Lock held.
 func (m *Module) advanceLeavers() {
 	now := time.Now()
-	m.leavers = slices.DeleteFunc(m.leavers, func(l *leaver) bool {
+	m.leavingProcs = slices.DeleteFunc(m.leavingProcs, func(l *leaver) bool {
 		return l.HasEnded() || now.After(l.nextStepAt) && l.advance(now)
 	})
 }
@@ -144,8 +144,8 @@ func (m *Module) advanceLeavers() {
 // leaverInterval returns the time until the next call of advanceLeavers. Lock held.
 func (m *Module) leaverInterval() time.Duration {
 	gap := base.LastGap
-	for _, l := range m.leavers {
-		if gap = min(gap, l.StepInterval()); l.cursor > 0 {
+	for _, l := range m.leavingProcs {
+		if gap = min(gap, l.StepInterval()); l.commPlaneCursor > 0 {
 			return base.FirstGap
 		}
 	}
@@ -178,15 +178,15 @@ func (l *leaver) advance(now time.Time) bool {
 func (l *leaver) searchPlanes() bool {
 	m := l.m
 	for range maxPlanesPerSearch {
-		i, plane := l.cursor/pml.Planes, pml.Plane(l.cursor%pml.Planes)
+		i, plane := l.commPlaneCursor/pml.Planes, pml.Plane(l.commPlaneCursor%pml.Planes)
 		if i >= len(m.comms.ByIndex) {
-			l.cursor = 0
+			l.commPlaneCursor = 0
 			return true
 		}
 		if c := m.comms.ByIndex[i]; c != nil && !c.IsClosed() { // The reaper covers closed ones.
 			ranks := c.Ranks(l.proc)
 			if l.rankCursor < len(ranks) && !c.Spec.IsElsewhere(ranks[l.rankCursor]) {
-				if m.activePulls >= maxPulls || c.pulls[plane].remaining > 0 {
+				if m.activePulls >= maxPulls || c.pullsByPlane[plane].remainingMessages > 0 {
 					return false // Another pull must end first.
 				}
 				c.startPull(plane, c.peer(ranks[l.rankCursor]))
@@ -195,7 +195,7 @@ func (l *leaver) searchPlanes() bool {
 				continue
 			}
 		}
-		l.cursor, l.rankCursor = l.cursor+1, 0
+		l.commPlaneCursor, l.rankCursor = l.commPlaneCursor+1, 0
 	}
 	return false
 }

@@ -30,7 +30,7 @@ func (m *Module) runMTLOp(begin func(*mtl.Op) error) (mtl.Result, error) {
 	if err := begin(&a.op); err != nil {
 		return mtl.Result{}, err
 	}
-	if err := m.engine.Wait(context.Background(), &a.completion, m.source); err != nil {
+	if err := m.engine.Wait(context.Background(), &a.completion, m.pollSource); err != nil {
 		return mtl.Result{}, err
 	}
 	return a.op.Result, a.op.Err
@@ -40,7 +40,7 @@ func (m *Module) runMTLOp(begin func(*mtl.Op) error) (mtl.Result, error) {
 func (m *Module) registrar() (mtl.Registrar, error) {
 	r, ok := framework.As[mtl.Registrar](m.mtl)
 	if !ok {
-		return nil, fmt.Errorf("%w: mtl %s registers no memory", framework.ErrUnsupported, m.name)
+		return nil, fmt.Errorf("%w: mtl %s registers no memory", framework.ErrUnsupported, m.mtlName)
 	}
 	return r, nil
 }
@@ -54,7 +54,7 @@ func (m *Module) Register(memory []byte) error {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	if _, err = m.runMTLOp(func(op *mtl.Op) error { return r.Register(op, memory) }); err == nil {
-		m.registered[&memory[0]] = struct{}{}
+		m.registeredMemory[&memory[0]] = struct{}{}
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (m *Module) Deregister(memory []byte) (held bool, err error) {
 	if m.uses(memory) {
 		return false, fmt.Errorf("%w: an operation uses the memory", framework.ErrPending)
 	}
-	if _, ok := m.registered[&memory[0]]; !ok {
+	if _, ok := m.registeredMemory[&memory[0]]; !ok {
 		return false, nil
 	}
 	registrar, err := m.registrar()
@@ -75,7 +75,7 @@ func (m *Module) Deregister(memory []byte) (held bool, err error) {
 	}
 	res, err := m.runMTLOp(func(op *mtl.Op) error { return registrar.Deregister(op, memory) })
 	if err == nil {
-		delete(m.registered, &memory[0])
+		delete(m.registeredMemory, &memory[0])
 	}
 	return res.Found, err
 }
@@ -103,7 +103,7 @@ func (m *Module) isRegistered(memory []byte) bool {
 	if len(memory) == 0 {
 		return false
 	}
-	_, ok := m.registered[&memory[0]]
+	_, ok := m.registeredMemory[&memory[0]]
 	return ok
 }
 
@@ -128,7 +128,7 @@ func (m *Module) Uses(memory []byte) bool {
 
 // uses is Uses with the lock held.
 func (m *Module) uses(memory []byte) bool {
-	return slices.ContainsFunc(m.requests, func(r *request) bool {
-		return r.c != nil && r.state != complete && mem.Overlap(r.buf.Bytes, memory)
+	return slices.ContainsFunc(m.allRequests, func(r *request) bool {
+		return r.c != nil && r.state != complete && mem.Overlap(r.userBuf.Bytes, memory)
 	})
 }

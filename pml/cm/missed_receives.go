@@ -19,30 +19,30 @@ const maxMissed = 256
 
 // recordMissed records that a receive or probe with a tag has failed.
 func (p *peer) recordMissed(plane pml.Plane, tag int) {
-	if p.missed == nil {
-		p.missed = missedReceives{}
+	if p.missedRecvs == nil {
+		p.missedRecvs = missedReceives{}
 	}
-	if len(p.missed) >= maxMissed {
+	if len(p.missedRecvs) >= maxMissed {
 		tag = pml.AnyTag
 	}
-	p.missed[missedKey{plane, tag}] = struct{}{}
+	p.missedRecvs[missedKey{plane, tag}] = struct{}{}
 }
 
 // isMissed reports whether a receive might match the message of a failed one.
 func (p *peer) isMissed(plane pml.Plane, tag int) bool {
-	if p.missed == nil {
+	if p.missedRecvs == nil {
 		return false
 	}
 	if tag == pml.AnyTag {
-		for k := range p.missed {
+		for k := range p.missedRecvs {
 			if k.plane == plane {
 				return true
 			}
 		}
 		return false
 	}
-	_, same := p.missed[missedKey{plane, tag}]
-	_, all := p.missed[missedKey{plane, pml.AnyTag}]
+	_, same := p.missedRecvs[missedKey{plane, tag}]
+	_, all := p.missedRecvs[missedKey{plane, pml.AnyTag}]
 	return same || all
 }
 
@@ -51,7 +51,7 @@ func (c *comm) repeatMissed(src, tag int, plane pml.Plane) error {
 	if src == pml.AnySource {
 		return nil
 	}
-	if p := c.peers.Get(src); p == nil || !p.isMissed(plane, tag) {
+	if p := c.peersByRank.Get(src); p == nil || !p.isMissed(plane, tag) {
 		return nil
 	}
 	return c.recvFailure(src, plane)

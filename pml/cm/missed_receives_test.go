@@ -29,8 +29,8 @@ func TestMissedReceives_PlanesTagsWildcards_Match(t *testing.T) {
 	for tag := range 2 * maxMissed {
 		p.recordMissed(pml.PointToPoint, tag)
 	}
-	if len(p.missed) > maxMissed+pml.Planes {
-		t.Errorf("%d are kept", len(p.missed))
+	if len(p.missedRecvs) > maxMissed+pml.Planes {
+		t.Errorf("%d are kept", len(p.missedRecvs))
 	}
 	if !p.isMissed(pml.PointToPoint, 10*maxMissed) {
 		t.Error("beyond the limit something is received")

@@ -20,7 +20,7 @@ type Module struct {
 	env    pml.Env
 	engine *progress.Engine
 	network
-	fragmented fragmentedMessages
+	fragmentedMessages fragmentedMessages
 
 	comms base.Comms[comm]
 	// handleCounts counts the open handles of each communicator in which this
@@ -35,24 +35,23 @@ type Module struct {
 	requestPool
 	claimedMessages
 	closedComms
-	doubts doubtState
-	// registered is the memory registered with the network, by its first byte.
-	registered map[*byte]struct{}
-	closed     bool
+	doubtState doubtState
+	// registeredMemory is the memory registered with the network, by its first byte.
+	registeredMemory map[*byte]struct{}
+	isClosed         bool
 }
 
 // network is the MTL of a module and its properties, which are constant once it is open.
 type network struct {
-	// name is the component name of the MTL.
-	name string
-	mtl  mtl.Module
+	mtlName string
+	mtl     mtl.Module
 	// recvPoller and prefixKeeper are optional interfaces of the MTL, nil if it does not
 	// implement them.
 	recvPoller   mtl.ImmediateReceiver
 	prefixKeeper mtl.MessageSaver
-	source       progress.Source
-	caps         mtl.Caps
-	layout       idLayout
+	pollSource   progress.Source
+	mtlCaps      mtl.Caps
+	idLayout     idLayout
 	// hasMessageLimit is set if the MTL limits the length of a message. Longer
 	// messages use the rendezvous protocol of rendezvous.go.
 	hasMessageLimit bool
@@ -72,8 +71,8 @@ type endedProcs struct {
 	mustCheckFailures bool
 	// leftNonces has the nonce of the last incarnation of each process that the
 	// bootstrap has reported as left.
-	leftNonces map[framework.ProcID]uint64
-	leavers    []*leaver
+	leftNonces   map[framework.ProcID]uint64
+	leavingProcs []*leaver
 }
 
 // claimedMessages is the state of the mechanisms that claim messages by probes (doc.go), other
@@ -83,7 +82,7 @@ type claimedMessages struct {
 	unexpectedCount int
 	blockedProbes   []*blockedProbe
 	activePulls     int
-	sweepers        []*sweeper
+	activeSweepers  []*sweeper
 }
 
 // closedComms are communicators that are closed here, or have an aborted plane, and the reaper,
@@ -99,7 +98,7 @@ type closedComms struct {
 
 // Capabilities implements pml.Module.
 func (m *Module) Capabilities() pml.Capabilities {
-	detail := fmt.Sprintf("mtl %s: %s", m.name, m.mtl.Offer())
+	detail := fmt.Sprintf("mtl %s: %s", m.mtlName, m.mtl.Offer())
 	if m.hasMessageLimit {
 		detail += ", in parts" // Both sides of a pair must interpret RTS messages, or neither.
 	}
@@ -108,7 +107,7 @@ func (m *Module) Capabilities() pml.Capabilities {
 
 // Addresses implements pml.Module.
 func (m *Module) Addresses() []framework.Address {
-	all := []framework.Address{{Component: framework.ComponentName(framework.MTL, m.name), Blob: m.mtl.Blob()}}
+	all := []framework.Address{{Component: framework.ComponentName(framework.MTL, m.mtlName), Blob: m.mtl.Blob()}}
 	if m.openFailure != "" {
 		all = append(all, framework.FailureAddress(m.openFailure))
 	}
@@ -131,9 +130,9 @@ func (m *Module) CIDs() *cid.Table { return m.comms.Table }
 
 // Caps implements pml.Module.
 func (m *Module) Caps() pml.Caps {
-	caps := pml.Caps{TagMax: 1<<m.caps.TagBits - 1, MaxMessage: math.MaxInt64, Steps: []int{m.caps.Inject}}
-	if m.caps.MaxMessage <= maxStep && m.caps.MaxMessage > int64(m.caps.Inject) {
-		caps.Steps = append(caps.Steps, int(m.caps.MaxMessage))
+	caps := pml.Caps{TagMax: 1<<m.mtlCaps.TagBits - 1, MaxMessage: math.MaxInt64, Steps: []int{m.mtlCaps.Inject}}
+	if m.mtlCaps.MaxMessage <= maxStep && m.mtlCaps.MaxMessage > int64(m.mtlCaps.Inject) {
+		caps.Steps = append(caps.Steps, int(m.mtlCaps.MaxMessage))
 	}
 	return caps
 }
@@ -185,9 +184,9 @@ func (m *Module) DropPeer(peer framework.Incarnation) bool {
 	if m.leftNonces[peer.ID] == peer.Nonce {
 		delete(m.leftNonces, peer.ID)
 	}
-	if e := m.unknownPeers.early[peer.Nonce]; e != nil {
-		m.unknownPeers.count -= len(e.messages)
-		delete(m.unknownPeers.early, peer.Nonce)
+	if e := m.unknownPeers.arrivalsByNonce[peer.Nonce]; e != nil {
+		m.unknownPeers.arrivalCount -= len(e.controlsByKey)
+		delete(m.unknownPeers.arrivalsByNonce, peer.Nonce)
 	}
 	return true
 }
@@ -197,7 +196,7 @@ const maxDrainPolls = 1000
 
 // Endpoint implements mtl.Receiver.
 func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
-	index := int(m.layout.indexOf(word))
+	index := int(m.idLayout.indexOf(word))
 	if index >= len(m.comms.ByIndex) {
 		return 0, false
 	}
@@ -207,7 +206,7 @@ func (m *Module) Endpoint(word uint32, source int) (mtl.Endpoint, bool) {
 	}
 	p := c.Proc(source)
 	err := p.connect()
-	return p.endpoint, err == nil
+	return p.mtlEndpoint, err == nil
 }
 
 // Poll implements progress.Source. It advances blocked probes, the reaper, sweeps,
@@ -219,13 +218,13 @@ func (m *Module) Poll() int {
 	if len(m.reapedComms) > 0 {
 		m.reap()
 	}
-	if len(m.sweepers) > 0 {
+	if len(m.activeSweepers) > 0 {
 		m.startDueSweeps()
 	}
-	if len(m.leavers) > 0 {
+	if len(m.leavingProcs) > 0 {
 		m.advanceLeavers()
 	}
-	if m.doubts.hasDoubtful {
+	if m.doubtState.hasDoubtful {
 		m.resolveDoubts()
 	}
 	return 0
@@ -239,10 +238,10 @@ func (m *Module) Due() time.Duration {
 		gap time.Duration
 	}{
 		{len(m.blockedProbes) > 0, probeInterval},
-		{len(m.reapedComms) > 0, max(m.reaper.gap, firstReapGap)},
-		{len(m.sweepers) > 0, m.sweepInterval()},
-		{len(m.leavers) > 0, m.leaverInterval()},
-		{m.doubts.hasDoubtful, base.DoubtStep},
+		{len(m.reapedComms) > 0, max(m.reaper.roundInterval, firstReapGap)},
+		{len(m.activeSweepers) > 0, m.sweepInterval()},
+		{len(m.leavingProcs) > 0, m.leaverInterval()},
+		{m.doubtState.hasDoubtful, base.DoubtStep},
 	} {
 		if work.is && (interval == 0 || work.gap < interval) {
 			interval = work.gap
@@ -272,17 +271,17 @@ func (m *Module) Route(peer framework.Incarnation) pml.Route {
 		err = m.mtl.Reach(address)
 	}
 	if err != nil {
-		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.name, Reason: err.Error()})
+		route.Rejected = append(route.Rejected, framework.Rejection{Name: m.mtlName, Reason: err.Error()})
 		return route
 	}
 	d := m.mtl.Describe()
 	route.Used = p.isConnected
-	route.Transport, route.Device, route.Provider = m.name, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
+	route.Transport, route.Device, route.Provider = m.mtlName, cmp.Or(d.Device, d.Provider, d.Mode), d.Provider
 	if d.Mode != "" {
 		route.Notes = append(route.Notes, "tags: "+d.Mode)
 	}
 	if m.hasMessageLimit {
-		route.Notes = append(route.Notes, fmt.Sprintf("messages above %d bytes are sent in fragments", m.caps.MaxMessage))
+		route.Notes = append(route.Notes, fmt.Sprintf("messages above %d bytes are sent in fragments", m.mtlCaps.MaxMessage))
 	}
 	route.Notes = append(route.Notes, d.Notes...)
 	return route
@@ -304,9 +303,9 @@ func (m *Module) Close() error {
 	}
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	m.closed = true
+	m.isClosed = true
 	err := fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed)
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		if r.c != nil && r.state != complete {
 			r.fail(err)
 		}

@@ -16,33 +16,33 @@ import (
 // message is a message in the network that a probe is for, or has found. If the probe has
 // claimed it, op refers to it, and only the owner of this value can receive it.
 type message struct {
-	node       match.Message[message]
+	queueNode  match.Message[message]
 	op         mtl.Op
 	completion progress.Completion
-	// isReceiving is set while the contents are received, for r or to be dropped.
+	// isReceiving is set while the contents are received, for matchedRequest or to be dropped.
 	isReceiving bool
 	purpose     purpose
 	// failureCount is Module.failureCount at the start of a reaper's probe.
 	failureCount uint32
 	// from is the sender of a claimed message, nil if its rank is invalid.
-	from  *peer
-	c     *comm
-	plane pml.Plane
-	r     *request
-	next  *message
+	from           *peer
+	c              *comm
+	plane          pml.Plane
+	matchedRequest *request
+	nextFree       *message
 
 	// isSettled is set if the sender was notified that the message is dropped, see
 	// unreceived.go.
 	isSettled bool
 
-	// State of a claimed message that has the length of an RTS, see rendezvous.go.
-	// probed is the result of its probe, and err replaces the contents.
+	// State of a claimed message that has the length of an RTS, see rendezvous.go. receiveErr
+	// replaces the contents.
 	isInspecting, isInspected, isRTS bool
 
-	probed   mtl.Result
-	contents [rtsSize]byte
-	rts      rts
-	err      error
+	probeResult mtl.Result
+	contents    [rtsSize]byte
+	rts         rts
+	receiveErr  error
 }
 
 // purpose is the owner of a probe.
@@ -60,10 +60,10 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 	msg := m.freeMessages
 	if msg == nil {
 		msg = new(message)
-		msg.node.Owner = msg
+		msg.queueNode.Owner = msg
 		msg.op.Owner = msg
 	} else {
-		m.freeMessages, msg.next = msg.next, nil
+		m.freeMessages, msg.nextFree = msg.nextFree, nil
 	}
 	msg.c, msg.plane = c, plane
 	msg.completion.Reset()
@@ -73,9 +73,9 @@ func (m *Module) newMessage(c *comm, plane pml.Plane) *message {
 
 func (m *Module) freeMessage(msg *message) {
 	c := msg.c
-	msg.c, msg.r, msg.from, msg.isReceiving, msg.purpose = nil, nil, nil, false, forCaller
-	msg.isInspected, msg.isRTS, msg.isSettled, msg.err = false, false, false, nil
-	msg.next = m.freeMessages
+	msg.c, msg.matchedRequest, msg.from, msg.isReceiving, msg.purpose = nil, nil, nil, false, forCaller
+	msg.isInspected, msg.isRTS, msg.isSettled, msg.receiveErr = false, false, false, nil
+	msg.nextFree = m.freeMessages
 	m.freeMessages = msg
 	c.pendingProbes--
 	c.releaseIndex()
@@ -99,8 +99,8 @@ func (msg *message) Done(*mtl.Op) {
 		msg.pullProbeDone()
 	case !msg.isReceiving:
 		m.engine.Complete(&msg.completion)
-	case msg.r != nil:
-		r, res := msg.r, msg.op.Result
+	case msg.matchedRequest != nil:
+		r, res := msg.matchedRequest, msg.op.Result
 		m.freeMessage(msg)
 		r.receivedClaimed(&res)
 	default:
@@ -117,7 +117,7 @@ func (msg *message) status() pml.Status {
 func (msg *message) deliverTo(r *request) {
 	r.state = receiving
 	r.Resume()
-	r.p, msg.r = msg.from, r
+	r.p, msg.matchedRequest = msg.from, r
 	if msg.isInspected {
 		msg.deliverInspected()
 	} else {
@@ -154,7 +154,7 @@ func (c *comm) probeOnce(src, tag int, plane pml.Plane, claim bool) (*message, e
 		if p.proc.connect() != nil && !p.proc.isConnected {
 			return nil, nil // Nothing can have come from there.
 		}
-		from = p.proc.endpoint
+		from = p.proc.mtlEndpoint
 	}
 	msg := m.newMessage(c, plane)
 	err := m.mtl.Probe(&msg.op, from, c.from(p, tag, uint32(plane)), claim)
@@ -203,7 +203,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		if msg := c.findUnexpected(src, tag, plane, claim); msg != nil {
 			return msg, nil
 		}
-		if c.pulls[plane].remaining > 0 {
+		if c.pullsByPlane[plane].remainingMessages > 0 {
 			if err := c.m.awaitPull(ctx); err != nil {
 				return nil, err
 			}
@@ -218,7 +218,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 		}
 		from := c.peer(int(msg.op.Source)) // The message may be an RTS.
 		c.m.freeMessage(msg)
-		if c.startPull(plane, from); c.pulls[plane].remaining == 0 && !c.isSwept(src, plane) {
+		if c.startPull(plane, from); c.pullsByPlane[plane].remainingMessages == 0 && !c.isSwept(src, plane) {
 			break
 		}
 	}
@@ -234,7 +234,7 @@ func (c *comm) find(ctx context.Context, src, tag int, plane pml.Plane, claim bo
 // findSwept is find on a plane with a sweeper.
 func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, claim bool) (msg *message, err error) {
 	s := c.sweeper(plane)
-	s.probes++
+	s.waitingProbes++
 	last := s.startedSweeps + 1
 	s.restart()
 	for err == nil {
@@ -246,7 +246,7 @@ func (c *comm) findSwept(ctx context.Context, src, tag int, plane pml.Plane, cla
 			err = c.m.waitForPoll(ctx, time.Time{})
 		}
 	}
-	s.probes--
+	s.waitingProbes--
 	if !s.isNeeded() {
 		s.start() // It removes the sweeper.
 	}
@@ -273,7 +273,7 @@ func (c *comm) findUnexpected(src, tag int, plane pml.Plane, claim bool) *messag
 	if c.m.unexpectedCount == 0 {
 		return nil
 	}
-	found := c.queues[plane].Find(c.matchPeer(src, plane), src, tag)
+	found := c.matchQueues[plane].Find(c.matchPeer(src, plane), src, tag)
 	if found == nil {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (msg *message) Receive(buf pml.Buffer) *pml.Request {
 	c := msg.c
 	r := c.m.newRequest(c)
 	c.Pending-- // The request is counted instead.
-	r.isSend, r.plane, r.buf, r.tag = false, msg.plane, buf, int(msg.op.Tag)
+	r.isSend, r.plane, r.userBuf, r.tag = false, msg.plane, buf, int(msg.op.Tag)
 	msg.deliverTo(r)
 	return &r.Request
 }

@@ -16,14 +16,14 @@ type proc struct {
 	card framework.Card
 
 	isConnected bool
-	endpoint    mtl.Endpoint
+	mtlEndpoint mtl.Endpoint
 	// failureOrder is Module.failureCount right after this process failed, 0 if it has not.
 	failureOrder uint32
 	// hasContact is set once a control message was sent to or came from the process.
 	hasContact bool
 	// sentOnClosed counts messages sent on communicators that have been released.
-	sentOnClosed uint64
-	early        earlyArrivals
+	sentOnClosed  uint64
+	earlyArrivals earlyArrivals
 }
 
 // learn stores the card of a process's present incarnation. Lock held.
@@ -33,7 +33,7 @@ func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) e
 		return nil
 	}
 	p.card = card
-	p.Stats.Transport = m.name
+	p.Stats.Transport = m.mtlName
 	if old := m.procs.SetPresent(p); old != nil {
 		if old.HasEnded() {
 			m.procs.Forget(old)
@@ -50,7 +50,7 @@ func (m *Module) learn(incarnation framework.Incarnation, card framework.Card) e
 
 // mtlPeer returns the MTL's address of the process.
 func (p *proc) mtlPeer() (framework.Peer, error) {
-	return p.card.Peer(p.Incarnation, p.m.env.Worlds.Proc(p.Incarnation.ID), framework.MTL, p.m.name)
+	return p.card.Peer(p.Incarnation, p.m.env.Worlds.Proc(p.Incarnation.ID), framework.MTL, p.m.mtlName)
 }
 
 // connect connects the MTL to the process on first use. A process that cannot be
@@ -77,11 +77,11 @@ func (p *proc) connect() error {
 func (p *proc) connectMTL() error {
 	peer, err := p.mtlPeer()
 	if err == nil {
-		p.endpoint, err = p.m.mtl.Connect(peer)
+		p.mtlEndpoint, err = p.m.mtl.Connect(peer)
 	}
 	if err == nil {
 		p.isConnected = true
-		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Incarnation, Note: p.m.name})
+		p.m.env.Event(pml.Event{Kind: pml.EventTransportUp, Peer: p.Incarnation, Note: p.m.mtlName})
 	}
 	return err
 }
@@ -90,7 +90,7 @@ func (p *proc) connectMTL() error {
 func (p *proc) failSends(err error) {
 	p.Err = err
 	p.dropEarly()
-	for _, r := range p.m.requests {
+	for _, r := range p.m.allRequests {
 		if r.c != nil && r.isSend && r.p.proc == p {
 			r.abort(r.c.MemberError(err, r.p.rank))
 		}
@@ -100,7 +100,7 @@ func (p *proc) failSends(err error) {
 // forgetEndpoint makes the MTL abort its sends to p. Lock held.
 func (p *proc) forgetEndpoint() {
 	if p.isConnected {
-		p.m.mtl.Forget(p.endpoint, p.Err)
+		p.m.mtl.Forget(p.mtlEndpoint, p.Err)
 		p.m.env.Event(pml.Event{Kind: pml.EventTransportOut, Peer: p.Incarnation, Note: p.Err.Error()})
 	}
 }
@@ -127,8 +127,8 @@ func (p *proc) Fail(err error) {
 	for _, c := range m.comms.ByID {
 		c.handleProcEnd(p)
 	}
-	for _, r := range m.requests {
-		if r.c == nil || r.state == complete || r.state == gathered || r.state == deferred && r.c.sweepers[r.plane] != nil {
+	for _, r := range m.allRequests {
+		if r.c == nil || r.state == complete || r.state == gathered || r.state == deferred && r.c.sweepersByPlane[r.plane] != nil {
 			continue // The sweep ends its deferred receives.
 		}
 		if err := r.c.EndError(r.source(), r.plane, p); err != nil {
@@ -144,7 +144,7 @@ func (p *proc) Fail(err error) {
 		for _, rank := range c.Ranks(p) {
 			if !c.Spec.IsElsewhere(rank) {
 				q := c.peer(rank)
-				q.applyClosing(c.Closing.MemberEnded(&q.closing))
+				q.applyClosing(c.Closing.MemberEnded(&q.closeState))
 			}
 		}
 	}

@@ -11,10 +11,10 @@ import (
 
 // pullState is the state of the pull on one plane.
 type pullState struct {
-	from *peer
-	// remaining is the number of messages that the pull may still claim, including the
+	sourcePeer *peer
+	// remainingMessages is the number of messages that the pull may still claim, including the
 	// one that is probed for. It is 0 if no pull is in progress.
-	remaining int
+	remainingMessages int
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 // search first. Receives without a match there wait for the end of the pull. startPull does nothing
 // if a pull is in progress, or none is possible. Lock held.
 func (c *comm) startPull(plane pml.Plane, from *peer) {
-	if c.pulls[plane].remaining > 0 || c.isRecalling(plane) || c.StartError(plane) != nil || c.m.closed || from.proc.connect() != nil && !from.proc.isConnected {
+	if c.pullsByPlane[plane].remainingMessages > 0 || c.isRecalling(plane) || c.StartError(plane) != nil || c.m.isClosed || from.proc.connect() != nil && !from.proc.isConnected {
 		return
 	}
 	c.beginPull(plane, from)
@@ -39,18 +39,18 @@ func (c *comm) startPull(plane pml.Plane, from *peer) {
 
 // beginPull is startPull without its checks. Lock held.
 func (c *comm) beginPull(plane pml.Plane, from *peer) {
-	c.pulls[plane] = pullState{from, maxPulledMessages}
+	c.pullsByPlane[plane] = pullState{from, maxPulledMessages}
 	c.m.activePulls++
 	c.probePull(plane)
 }
 
 // probePull probes for the next message of a pull. Lock held.
 func (c *comm) probePull(plane pml.Plane) {
-	p := c.pulls[plane].from
+	p := c.pullsByPlane[plane].sourcePeer
 	e := c.from(p, mtl.AnyTag, uint32(plane))
 	msg := c.m.newMessage(c, plane)
 	msg.purpose = forPuller
-	if err := c.m.mtl.Probe(&msg.op, p.proc.endpoint, e, true); err != nil {
+	if err := c.m.mtl.Probe(&msg.op, p.proc.mtlEndpoint, e, true); err != nil {
 		c.m.freeMessage(msg)
 		c.failPull(plane, err)
 	}
@@ -58,8 +58,8 @@ func (c *comm) probePull(plane pml.Plane) {
 
 // failPull ends a pull after an error of the network.
 func (c *comm) failPull(plane pml.Plane, err error) {
-	if s := c.sweepers[plane]; s != nil {
-		s.pullFailed(c.pulls[plane].from, err)
+	if s := c.sweepersByPlane[plane]; s != nil {
+		s.pullFailed(c.pullsByPlane[plane].sourcePeer, err)
 	}
 	c.endPull(plane)
 }
@@ -93,13 +93,13 @@ func (msg *message) pullProbeDone() {
 func (msg *message) deliverPulled() {
 	c, plane, p := msg.c, msg.plane, msg.from
 	msg.purpose = forCaller
-	if s := c.sweepers[plane]; s != nil {
+	if s := c.sweepersByPlane[plane]; s != nil {
 		s.hasFound = true
 	}
 	if msg.isLost() {
 		msg.discard()
-	} else if e := c.queues[plane].Arrive(&p.match[plane], int(msg.op.Tag)); e != nil {
-		c.deferred[plane].Remove(e)
+	} else if e := c.matchQueues[plane].Arrive(&p.matchPeers[plane], int(msg.op.Tag)); e != nil {
+		c.deferredRecvs[plane].Remove(e)
 		msg.deliverTo(e.Owner)
 	} else {
 		c.queueUnexpected(msg, p)
@@ -109,12 +109,12 @@ func (msg *message) deliverPulled() {
 
 // continuePull probes for the next message, or ends the pull.
 func (c *comm) continuePull(plane pml.Plane) {
-	left, isOver := &c.pulls[plane].remaining, c.StartError(plane) != nil
-	if s := c.sweepers[plane]; s != nil && s.isRunning {
+	left, isOver := &c.pullsByPlane[plane].remainingMessages, c.StartError(plane) != nil
+	if s := c.sweepersByPlane[plane]; s != nil && s.isRunning {
 		isOver = !s.isNeeded()
 	}
-	if *left == 1 && c.sweepers[plane] != nil {
-		c.sweepers[plane].isPartial = c.sweepers[plane].isPartial || c.pulls[plane].from.proc.HasEnded()
+	if *left == 1 && c.sweepersByPlane[plane] != nil {
+		c.sweepersByPlane[plane].isPartial = c.sweepersByPlane[plane].isPartial || c.pullsByPlane[plane].sourcePeer.proc.HasEnded()
 	}
 	if *left == 1 || isOver {
 		c.endPull(plane)
@@ -128,23 +128,23 @@ func (c *comm) continuePull(plane pml.Plane) {
 func (r *request) deferReceive() {
 	c, plane := r.c, r.plane
 	r.state = deferred
-	r.node.Source, r.node.Tag = r.source(), r.tag
-	c.queues[plane].Post(c.matchPeer(r.source(), plane), &r.node)
-	c.deferred[plane].Push(&r.node)
+	r.queueEntry.Source, r.queueEntry.Tag = r.source(), r.tag
+	c.matchQueues[plane].Post(c.matchPeer(r.source(), plane), &r.queueEntry)
+	c.deferredRecvs[plane].Push(&r.queueEntry)
 }
 
 // undefer removes a receive from the deferred ones.
 func (r *request) undefer() {
 	c, plane := r.c, r.plane
-	c.queues[plane].Cancel(&r.node)
-	c.deferred[plane].Remove(&r.node)
+	c.matchQueues[plane].Cancel(&r.queueEntry)
+	c.deferredRecvs[plane].Remove(&r.queueEntry)
 }
 
 // endPull ends a pull, and posts the deferred receives unless a sweep continues. Lock held.
 func (c *comm) endPull(plane pml.Plane) {
-	c.pulls[plane] = pullState{}
+	c.pullsByPlane[plane] = pullState{}
 	c.m.activePulls--
-	if s := c.sweepers[plane]; s != nil {
+	if s := c.sweepersByPlane[plane]; s != nil {
 		s.pullDone()
 	} else {
 		c.postDeferred(plane)
@@ -154,7 +154,7 @@ func (c *comm) endPull(plane pml.Plane) {
 // postDeferred gives the deferred receives to the network. If the plane was closed or aborted meanwhile,
 // it then drops the unexpected messages. Lock held.
 func (c *comm) postDeferred(plane pml.Plane) {
-	for e := c.deferred[plane].First(); e != nil; e = c.deferred[plane].First() {
+	for e := c.deferredRecvs[plane].First(); e != nil; e = c.deferredRecvs[plane].First() {
 		r := e.Owner
 		r.undefer()
 		r.state = idle
@@ -174,15 +174,15 @@ func (m *Module) awaitPull(ctx context.Context) error {
 
 // queueUnexpected puts a claimed message into the unexpected queue. Lock held.
 func (c *comm) queueUnexpected(msg *message, p *peer) {
-	msg.node.Source, msg.node.Tag = p.rank, int(msg.op.Tag)
-	c.queues[msg.plane].AddUnexpected(&p.match[msg.plane], &msg.node)
+	msg.queueNode.Source, msg.queueNode.Tag = p.rank, int(msg.op.Tag)
+	c.matchQueues[msg.plane].AddUnexpected(&p.matchPeers[msg.plane], &msg.queueNode)
 	c.m.unexpectedCount++
 	p.proc.Stats.Unexpected++
 }
 
 // takeUnexpected removes a message from the unexpected queue. Lock held.
 func (c *comm) takeUnexpected(found *match.Message[message], plane pml.Plane) *message {
-	c.queues[plane].RemoveUnexpected(found)
+	c.matchQueues[plane].RemoveUnexpected(found)
 	c.m.unexpectedCount--
 	return found.Owner
 }

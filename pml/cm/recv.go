@@ -58,12 +58,12 @@ func (c *comm) postRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *request 
 	m := c.m
 	var p *peer
 	if src != pml.AnySource {
-		if p = c.peers.Get(src); p == nil {
+		if p = c.peersByRank.Get(src); p == nil {
 			p = c.peer(src) // Before newRequest, because the end of a process ends all of its requests.
 		}
 	}
 	r := m.newRequest(c)
-	r.isSend, r.p, r.plane, r.tag, r.buf = false, p, plane, tag, buf
+	r.isSend, r.p, r.plane, r.tag, r.userBuf = false, p, plane, tag, buf
 	if m.env.Hooks != nil {
 		m.env.Event(pml.Event{Kind: pml.EventRecv, Comm: c.Spec.ID, Tag: tag, Bytes: buf.Len(), Plane: plane})
 	}
@@ -84,13 +84,13 @@ func (r *request) post() {
 		return
 	}
 	if m.unexpectedCount > 0 {
-		if found := c.queues[r.plane].Find(c.matchPeer(r.source(), r.plane), r.source(), r.tag); found != nil {
+		if found := c.matchQueues[r.plane].Find(c.matchPeer(r.source(), r.plane), r.source(), r.tag); found != nil {
 			c.takeUnexpected(found, r.plane).deliverTo(r)
 			return
 		}
 	}
-	m.postings++
-	r.posting = m.postings
+	m.lastPostingNumber++
+	r.postingNumber = m.lastPostingNumber
 	isSwept := m.mustCheckFailures && c.isSwept(r.source(), r.plane)
 	if why := c.Aborted[r.plane]; why != nil && (isSwept || r.plane == pml.PointToPoint) {
 		r.fail(why) // The unexpected queue may hold earlier messages.
@@ -100,7 +100,7 @@ func (r *request) post() {
 		r.awaitSweep()
 		return
 	}
-	if m.activePulls > 0 && c.pulls[r.plane].remaining > 0 {
+	if m.activePulls > 0 && c.pullsByPlane[r.plane].remainingMessages > 0 {
 		r.deferReceive()
 		return
 	}
@@ -112,12 +112,12 @@ func (r *request) post() {
 			r.fail(c.MemberError(p.Err, r.p.rank))
 			return
 		}
-		from = p.endpoint
+		from = p.mtlEndpoint
 	}
 	r.isOpBusy = true
 	var err error
 	if why := r.c.recvFailure(r.source(), r.plane); why != nil {
-		r.state, r.cause = seeking, why
+		r.state, r.endCause = seeking, why
 		err = m.mtl.Probe(&r.op, from, r.envelope(), true)
 	} else {
 		r.state = posted
@@ -125,8 +125,8 @@ func (r *request) post() {
 	}
 	if err != nil {
 		r.isOpBusy = false
-		if r.cause != nil {
-			r.fail(r.cause)
+		if r.endCause != nil {
+			r.fail(r.endCause)
 		} else {
 			r.doubt(err)
 		}
@@ -145,17 +145,17 @@ func (c *comm) matchPeer(src int, plane pml.Plane) *match.Peer[request, message]
 	if src == pml.AnySource {
 		return nil
 	}
-	return &c.peer(src).match[plane]
+	return &c.peer(src).matchPeers[plane]
 }
 
 func (r *request) envelope() mtl.Envelope { return r.c.from(r.p, r.tag, uint32(r.plane)) }
 
 // target returns the buffer that the MTL writes the message into.
 func (r *request) target() []byte {
-	if l := r.buf.Layout(); l != nil {
+	if l := r.userBuf.Layout(); l != nil {
 		return r.bounceBuffer(max(l.Size(), r.m.minRecvBytes))
 	}
-	return r.bufferOrBounce(r.buf.Bytes)
+	return r.bufferOrBounce(r.userBuf.Bytes)
 }
 
 // bufferOrBounce returns b, or the bounce buffer if b is too short for an RTS.
@@ -204,10 +204,10 @@ func (r *request) recvDone(res *mtl.Result) {
 	}
 	p.countReceived(r.plane, res.Bytes)
 	r.Status.Source, r.Status.Tag, r.Status.Bytes = p.rank, int(res.Tag), int(res.Bytes)
-	room := int64(len(r.buf.Bytes))
-	if l := r.buf.Layout(); l != nil {
+	room := int64(len(r.userBuf.Bytes))
+	if l := r.userBuf.Layout(); l != nil {
 		room = l.Size()
-		l.Unpack(r.buf.Bytes, r.bounce[:min(res.Bytes, room)], 0)
+		l.Unpack(r.userBuf.Bytes, r.bounceBuf[:min(res.Bytes, room)], 0)
 	}
 	if res.Bytes > room {
 		r.Status.Err = base.Truncated(res.Bytes, room)
@@ -223,9 +223,9 @@ func (r *request) recvFailed(res *mtl.Result) bool {
 	switch {
 	case errors.Is(res.Err, framework.ErrTruncate):
 		return false
-	case r.cause != nil:
+	case r.endCause != nil:
 		r.recordMissed()
-		r.fail(r.cause)
+		r.fail(r.endCause)
 	case res.Canceled && r.isCanceled:
 		r.finishCanceled()
 	case res.Canceled: // The network canceled it without a request of this process.
@@ -260,5 +260,5 @@ func (p *peer) countReceived(plane pml.Plane, bytes int64) {
 	p.proc.Received++
 	p.proc.Stats.Received++
 	p.proc.Stats.RecvBytes += uint64(bytes)
-	p.tally.Consumed[plane]++
+	p.messageTally.Consumed[plane]++
 }

@@ -52,12 +52,10 @@ const rtsMagic = 0x66657272796c6f6e
 
 // rts is the request to send a message in fragments.
 type rts struct {
-	// to and from are the nonces of receiver and sender.
-	to, from uint64
-	// number identifies the message among those of the sender.
-	number uint64
-	// total is the length of the message in bytes.
-	total uint64
+	receiverNonce, senderNonce uint64
+	// messageNumber identifies the message among those of the sender.
+	messageNumber uint64
+	messageBytes  uint64
 	// maxFragment is the longest fragment that the sender supports, in bytes.
 	maxFragment uint64
 }
@@ -71,8 +69,8 @@ func appendRTSPrefix(b []byte, to, from uint64) []byte {
 
 // encode returns the RTS, rtsSize bytes, in b's memory.
 func (h *rts) encode(b []byte) []byte {
-	b = appendRTSPrefix(b[:0], h.to, h.from)
-	for _, v := range [...]uint64{h.number, h.total, h.maxFragment} {
+	b = appendRTSPrefix(b[:0], h.receiverNonce, h.senderNonce)
+	for _, v := range [...]uint64{h.messageNumber, h.messageBytes, h.maxFragment} {
 		b = le.AppendUint64(b, v)
 	}
 	return append(b, make([]byte, rtsSize-len(b))...)
@@ -83,52 +81,52 @@ func parseRTS(b []byte) (h rts, ok bool) {
 	if len(b) != rtsSize || le.Uint64(b) != rtsMagic {
 		return h, false
 	}
-	h = rts{to: le.Uint64(b[8:]), from: le.Uint64(b[16:]), number: le.Uint64(b[24:]), total: le.Uint64(b[32:]), maxFragment: le.Uint64(b[40:])}
+	h = rts{receiverNonce: le.Uint64(b[8:]), senderNonce: le.Uint64(b[16:]), messageNumber: le.Uint64(b[24:]), messageBytes: le.Uint64(b[32:]), maxFragment: le.Uint64(b[40:])}
 	for _, x := range b[48:] {
 		if x != 0 {
 			return h, false
 		}
 	}
-	return h, h.total <= math.MaxInt64 && h.maxFragment > 0 && h.maxFragment <= math.MaxInt64
+	return h, h.messageBytes <= math.MaxInt64 && h.maxFragment > 0 && h.maxFragment <= math.MaxInt64
 }
 
 // fragments is the state of a request whose message travels in fragments.
 type fragments struct {
 	// prefix has the RTS of a send, or the saved prefix of a receive.
 	prefix [rtsSize]byte
-	// number identifies the message among those of its sender.
-	number uint64
+	// messageNumber identifies the message among those of its sender.
+	messageNumber uint64
 	// isCleared is set once a send has its CTS. isDropped is set if the CTS is for none
 	// of the message.
 	isCleared bool
 	isDropped bool
-	// remaining is the part of the buffer that is not sent or posted yet.
-	remaining []byte
+	// remainingBuf is the part of the buffer that is not sent or posted yet.
+	remainingBuf []byte
 	// maxFragment is the size of all fragments but the last, in bytes.
 	maxFragment int64
-	tag         int32
-	// result is the result of a receive, taken from the RTS.
-	result mtl.Result
+	fragmentTag int32
+	// recvResult is taken from the RTS.
+	recvResult mtl.Result
 	// postedBytes is the size of the fragment that a receive is posted for.
 	postedBytes int64
 }
 
 // fragmentedMessages has the messages of a process that travel in fragments.
 type fragmentedMessages struct {
-	// sends is keyed by message number, and lastNumber is the last number assigned.
-	sends      map[uint64]*request
-	lastNumber uint64
+	// lastNumber is the last message number assigned.
+	sendsByNumber map[uint64]*request
+	lastNumber    uint64
 	// recvsByTag is keyed by the tag of the fragments, and lastTag is the last tag assigned.
 	recvsByTag map[int32]*request
 	lastTag    int32
-	// receiving has the messages that recvsByTag receives.
-	receiving map[origin]struct{}
+	// recvOrigins has the messages that recvsByTag receives.
+	recvOrigins map[origin]struct{}
 }
 
 // origin identifies a message by its sender and the sender's number.
 type origin struct {
-	from   *proc
-	number uint64
+	senderProc    *proc
+	messageNumber uint64
 }
 
 // needsRTS reports whether a message to a member is sent behind an RTS, on a network with a message limit.
@@ -137,7 +135,7 @@ func (p *peer) needsRTS(b []byte, mode pml.Mode) bool {
 	m := p.proc.m
 	switch {
 	case len(b) != rtsSize:
-		return int64(len(b)) > m.caps.MaxMessage
+		return int64(len(b)) > m.mtlCaps.MaxMessage
 	case mode == pml.Synchronous:
 		return true
 	}
@@ -151,13 +149,13 @@ func (r *request) sendRTS(b []byte) {
 	if r.fragments == nil {
 		r.fragments = new(fragments)
 	}
-	l := &m.fragmented
+	l := &m.fragmentedMessages
 	l.lastNumber++
-	*r.fragments = fragments{number: l.lastNumber, remaining: b}
-	l.sends[l.lastNumber] = r
-	h := rts{to: p.proc.Incarnation.Nonce, from: m.env.Self.Nonce, number: l.lastNumber, total: uint64(len(b)), maxFragment: uint64(m.caps.MaxMessage)}
+	*r.fragments = fragments{messageNumber: l.lastNumber, remainingBuf: b}
+	l.sendsByNumber[l.lastNumber] = r
+	h := rts{receiverNonce: p.proc.Incarnation.Nonce, senderNonce: m.env.Self.Nonce, messageNumber: l.lastNumber, messageBytes: uint64(len(b)), maxFragment: uint64(m.mtlCaps.MaxMessage)}
 	r.state, r.isOpBusy = awaitingCTS, true
-	done, err := m.mtl.Send(&r.op, p.proc.endpoint, r.c.to(p, r.tag, uint32(r.plane)), h.encode(r.fragments.prefix[:]), mtl.Standard)
+	done, err := m.mtl.Send(&r.op, p.proc.mtlEndpoint, r.c.to(p, r.tag, uint32(r.plane)), h.encode(r.fragments.prefix[:]), mtl.Standard)
 	if err != nil {
 		r.isOpBusy = false
 		r.forgetFragments()
@@ -188,16 +186,16 @@ func (r *request) rtsSent(err error) {
 // handleCTS starts the fragments of a send, or completes a send whose message is dropped. Lock held.
 func (p *peer) handleCTS(f *control) {
 	m := p.proc.m
-	r := m.fragmented.sends[f.sent[0]]
+	r := m.fragmentedMessages.sendsByNumber[f.sent[0]]
 	if r == nil || r.p != p || r.state != awaitingCTS || r.fragments.isCleared {
 		return // The send has ended.
 	}
 	n, part, tag := f.sent[1], f.sent[2], uint32(f.local)
-	if n > uint64(len(r.fragments.remaining)) || n > 0 && (part == 0 || part > uint64(m.caps.MaxMessage) || tag>>m.caps.TagBits != 0) {
+	if n > uint64(len(r.fragments.remainingBuf)) || n > 0 && (part == 0 || part > uint64(m.mtlCaps.MaxMessage) || tag>>m.mtlCaps.TagBits != 0) {
 		m.env.Logger.Debug("pml cm: CTS does not fit its message: dropping it", "bytes", n, "fragment", part, "tag", tag, "rank", p.rank)
 		return
 	}
-	r.fragments.isCleared, r.fragments.remaining, r.fragments.maxFragment, r.fragments.tag = true, r.fragments.remaining[:n], int64(part), int32(tag)
+	r.fragments.isCleared, r.fragments.remainingBuf, r.fragments.maxFragment, r.fragments.fragmentTag = true, r.fragments.remainingBuf[:n], int64(part), int32(tag)
 	r.fragments.isDropped = part == 0
 	if !r.isOpBusy {
 		r.sendFragment()
@@ -206,18 +204,18 @@ func (p *peer) handleCTS(f *control) {
 
 // nextFragment removes the next fragment from remaining and returns it.
 func (x *fragments) nextFragment() []byte {
-	n := min(int64(len(x.remaining)), x.maxFragment)
-	b := x.remaining[:n]
-	x.remaining = x.remaining[n:]
+	n := min(int64(len(x.remainingBuf)), x.maxFragment)
+	b := x.remainingBuf[:n]
+	x.remainingBuf = x.remainingBuf[n:]
 	return b
 }
 
 // sendFragment sends the next fragment, or completes the send. Lock held.
 func (r *request) sendFragment() {
 	m, p := r.m, r.p
-	for len(r.fragments.remaining) > 0 {
+	for len(r.fragments.remainingBuf) > 0 {
 		r.state, r.isOpBusy = sendingFragment, true
-		done, err := m.mtl.Send(&r.op, p.proc.endpoint, r.c.to(p, int(r.fragments.tag), fragmentPlane), r.fragments.nextFragment(), mtl.Standard)
+		done, err := m.mtl.Send(&r.op, p.proc.mtlEndpoint, r.c.to(p, int(r.fragments.fragmentTag), fragmentPlane), r.fragments.nextFragment(), mtl.Standard)
 		if err != nil {
 			r.fragmentSent(err)
 			return
@@ -245,22 +243,22 @@ func (r *request) fragmentSent(err error) {
 	r.sendFragment()
 }
 
-// forgetFragments removes a request from Module.fragmented.
+// forgetFragments removes a request from Module.fragmentedMessages.
 func (r *request) forgetFragments() {
-	l := &r.m.fragmented
+	l := &r.m.fragmentedMessages
 	if r.isSend {
-		delete(l.sends, r.fragments.number)
+		delete(l.sendsByNumber, r.fragments.messageNumber)
 	} else {
-		delete(l.recvsByTag, r.fragments.tag)
-		delete(l.receiving, origin{r.p.proc, r.fragments.number})
+		delete(l.recvsByTag, r.fragments.fragmentTag)
+		delete(l.recvOrigins, origin{r.p.proc, r.fragments.messageNumber})
 	}
-	r.fragments.remaining = nil
+	r.fragments.remainingBuf = nil
 }
 
 // parseRTSFrom decodes an RTS from p to this process.
 func (m *Module) parseRTSFrom(p *peer, b []byte) (rts, bool) {
 	h, ok := parseRTS(b)
-	return h, ok && h.to == m.env.Self.Nonce && h.from == p.proc.Incarnation.Nonce
+	return h, ok && h.receiverNonce == m.env.Self.Nonce && h.senderNonce == p.proc.Incarnation.Nonce
 }
 
 // acceptReceived reports whether r.target() holds the message itself. If it holds an RTS, the
@@ -274,7 +272,7 @@ func (r *request) acceptReceived(p *peer, res *mtl.Result) bool {
 		}
 	}
 	if r.hasBounceTarget() {
-		copy(r.buf.Bytes, b[:min(res.Bytes, rtsSize)])
+		copy(r.userBuf.Bytes, b[:min(res.Bytes, rtsSize)])
 	}
 	return true
 }
@@ -299,55 +297,57 @@ func (r *request) savePrefix() {
 }
 
 // hasBounceTarget reports whether a receive uses the bounce buffer because buf is shorter than an RTS.
-func (r *request) hasBounceTarget() bool { return r.buf.Layout() == nil && len(r.buf.Bytes) < rtsSize }
+func (r *request) hasBounceTarget() bool {
+	return r.userBuf.Layout() == nil && len(r.userBuf.Bytes) < rtsSize
+}
 
 // startFragments starts the receive of the message of an RTS that was matched with this tag. Lock held.
 func (r *request) startFragments(p *peer, h rts, tag int32) {
-	m, l := r.m, &r.m.fragmented
+	m, l := r.m, &r.m.fragmentedMessages
 	r.p = p
 	if p.proc.Err != nil {
 		r.fail(r.c.MemberError(p.proc.Err, p.rank))
 		return
 	}
-	if len(l.recvsByTag) >= 1<<(m.caps.TagBits-1) {
+	if len(l.recvsByTag) >= 1<<(m.mtlCaps.TagBits-1) {
 		r.fail(fmt.Errorf("%w: pml cm: %d receives of long messages are in progress: no tag is left for the fragments of another", framework.ErrUnsupported, len(l.recvsByTag)))
 		return
 	}
-	if _, isReceiving := l.receiving[origin{p.proc, h.number}]; isReceiving && m.prefixKeeper == nil {
+	if _, isReceiving := l.recvOrigins[origin{p.proc, h.messageNumber}]; isReceiving && m.prefixKeeper == nil {
 		p.countReceived(r.plane, 0)
-		r.fail(fmt.Errorf("%w: pml cm: RTS of a long message was overwritten before it was read: receives in progress share memory, and mtl %s saves no prefixes: use one buffer for each receive", framework.ErrUnsupported, m.name))
+		r.fail(fmt.Errorf("%w: pml cm: RTS of a long message was overwritten before it was read: receives in progress share memory, and mtl %s saves no prefixes: use one buffer for each receive", framework.ErrUnsupported, m.mtlName))
 		return
 	}
 	if r.fragments == nil {
 		r.fragments = new(fragments)
 	}
-	r.cause = nil // The message had matched before the withdrawal.
+	r.endCause = nil // The message had matched before the withdrawal.
 	for {
-		if l.lastTag = (l.lastTag + 1) & (1<<m.caps.TagBits - 1); l.recvsByTag[l.lastTag] == nil {
+		if l.lastTag = (l.lastTag + 1) & (1<<m.mtlCaps.TagBits - 1); l.recvsByTag[l.lastTag] == nil {
 			break
 		}
 	}
 	l.recvsByTag[l.lastTag] = r
-	l.receiving[origin{p.proc, h.number}] = struct{}{}
-	n := min(int64(h.total), r.buf.Len())
-	*r.fragments = fragments{number: h.number, tag: l.lastTag, result: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.total)}, maxFragment: min(int64(h.maxFragment), m.caps.MaxMessage)}
+	l.recvOrigins[origin{p.proc, h.messageNumber}] = struct{}{}
+	n := min(int64(h.messageBytes), r.userBuf.Len())
+	*r.fragments = fragments{messageNumber: h.messageNumber, fragmentTag: l.lastTag, recvResult: mtl.Result{Source: int32(p.rank), Tag: tag, Bytes: int64(h.messageBytes)}, maxFragment: min(int64(h.maxFragment), m.mtlCaps.MaxMessage)}
 	if n > 0 {
-		b := r.buf.Bytes
-		if r.buf.Layout() != nil {
+		b := r.userBuf.Bytes
+		if r.userBuf.Layout() != nil {
 			b = r.bounceBuffer(n)
 		}
-		r.fragments.remaining = b[:n]
+		r.fragments.remainingBuf = b[:n]
 	}
-	p.sendCTS(h.number, n, r.fragments)
+	p.sendCTS(h.messageNumber, n, r.fragments)
 	r.receiveFragment()
 }
 
 // sendCTS requests the first n bytes of a message. x is nil if the message is dropped.
 func (p *peer) sendCTS(number uint64, n int64, x *fragments) {
 	c := p.c
-	f := control{typ: controlCTS, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), sent: cid.Counts{number, uint64(n)}}
+	f := control{typ: controlCTS, receiverHandle: p.id(), senderEndpoint: c.Endpoint, senderRank: uint32(c.Spec.Rank), sent: cid.Counts{number, uint64(n)}}
 	if x != nil {
-		f.local, f.sent[2] = cid.Local(x.tag), uint64(x.maxFragment)
+		f.local, f.sent[2] = cid.Local(x.fragmentTag), uint64(x.maxFragment)
 	}
 	p.proc.sendControl(f, nil)
 }
@@ -355,16 +355,16 @@ func (p *peer) sendCTS(number uint64, n int64, x *fragments) {
 // receiveFragment posts the receive of the next fragment, or completes the receive. Lock held.
 func (r *request) receiveFragment() {
 	r.state = receivingFragment
-	if len(r.fragments.remaining) == 0 {
+	if len(r.fragments.remainingBuf) == 0 {
 		r.forgetFragments()
-		r.recvDone(&r.fragments.result)
+		r.recvDone(&r.fragments.recvResult)
 		return
 	}
 	r.isOpBusy = true
-	e := r.c.from(r.p, int(r.fragments.tag), fragmentPlane)
+	e := r.c.from(r.p, int(r.fragments.fragmentTag), fragmentPlane)
 	b := r.fragments.nextFragment()
 	r.fragments.postedBytes = int64(len(b))
-	if err := r.m.mtl.Recv(&r.op, r.p.proc.endpoint, e, b); err != nil {
+	if err := r.m.mtl.Recv(&r.op, r.p.proc.mtlEndpoint, e, b); err != nil {
 		r.isOpBusy = false
 		r.forgetFragments()
 		r.doubt(err)
@@ -374,9 +374,9 @@ func (r *request) receiveFragment() {
 // fragmentReceived handles the completion of a fragment's receive by the MTL.
 func (r *request) fragmentReceived(res *mtl.Result) {
 	switch {
-	case (res.Canceled || len(r.fragments.remaining) > 0 && res.Err == nil) && r.cause != nil:
+	case (res.Canceled || len(r.fragments.remainingBuf) > 0 && res.Err == nil) && r.endCause != nil:
 		r.forgetFragments()
-		r.fail(r.cause)
+		r.fail(r.endCause)
 	case res.Err != nil || res.Canceled || res.Bytes != r.fragments.postedBytes:
 		err := res.Err
 		if err == nil && res.Canceled {
@@ -401,7 +401,7 @@ func (msg *message) mustInspect() bool {
 
 // inspect receives the contents of a claimed message. Done continues when they have come. Lock held.
 func (msg *message) inspect() {
-	msg.isInspecting, msg.probed = true, msg.op.Result
+	msg.isInspecting, msg.probeResult = true, msg.op.Result
 	if err := msg.c.m.mtl.RecvClaimed(&msg.op, msg.contents[:]); err != nil {
 		msg.op.Err = err
 		msg.Done(&msg.op)
@@ -410,22 +410,22 @@ func (msg *message) inspect() {
 
 // inspected handles the contents, or the error of their receive.
 func (msg *message) inspected() {
-	msg.isInspecting, msg.isInspected, msg.err = false, true, msg.op.Err
-	msg.op.Result = msg.probed
-	if msg.err != nil {
+	msg.isInspecting, msg.isInspected, msg.receiveErr = false, true, msg.op.Err
+	msg.op.Result = msg.probeResult
+	if msg.receiveErr != nil {
 		return
 	}
 	if h, ok := msg.c.m.parseRTSFrom(msg.from, msg.contents[:]); ok {
-		msg.isRTS, msg.rts, msg.op.Bytes = true, h, int64(h.total)
+		msg.isRTS, msg.rts, msg.op.Bytes = true, h, int64(h.messageBytes)
 	}
 }
 
 // deliverInspected delivers an inspected message to its receive.
 func (msg *message) deliverInspected() {
-	r, res, from, h := msg.r, msg.op.Result, msg.from, msg.rts
+	r, res, from, h := msg.matchedRequest, msg.op.Result, msg.from, msg.rts
 	switch {
-	case msg.err != nil:
-		res = mtl.Result{Err: msg.err}
+	case msg.receiveErr != nil:
+		res = mtl.Result{Err: msg.receiveErr}
 	case msg.isRTS:
 		msg.c.m.freeMessage(msg)
 		from.proc.Claimed--
@@ -441,7 +441,7 @@ func (msg *message) deliverInspected() {
 // dropInspected drops an inspected message. The sender of an RTS is notified.
 func (msg *message) dropInspected() {
 	if msg.isRTS && msg.from.proc.Err == nil {
-		msg.from.sendCTS(msg.rts.number, 0, nil)
+		msg.from.sendCTS(msg.rts.messageNumber, 0, nil)
 	}
 	msg.c.countDropped(msg)
 	msg.c.m.freeMessage(msg)

@@ -66,10 +66,10 @@ type request struct {
 	plane     pml.Plane
 	c         *comm
 	// p is the receiver of a send or the sender of a receive, nil for any source.
-	p   *peer
-	buf pml.Buffer
-	// bounce replaces buf in the MTL if buf has a layout, or is too short for an RTS.
-	bounce []byte
+	p       *peer
+	userBuf pml.Buffer
+	// bounceBuf replaces userBuf in the MTL if userBuf has a layout, or is too short for an RTS.
+	bounceBuf []byte
 	// fragments is kept for the next use of the request.
 	fragments *fragments
 	tag       int
@@ -77,15 +77,14 @@ type request struct {
 	// startedAt is set if the module has hooks.
 	startedAt time.Time
 
-	// next is the next request of the free list.
-	next *request
+	nextFree *request
 	requestOrder
 }
 
 // pendingEnd is the end of a request that the MTL still has, or that is doubtful.
 type pendingEnd struct {
-	// cause is the error of a withdrawn, seeking or doubtful request at its end.
-	cause error
+	// endCause is the error of a withdrawn, seeking or doubtful request at its end.
+	endCause error
 	// isCanceled is set if the user has canceled a receive that the MTL has.
 	isCanceled bool
 	// doubtStepsLeft is the wait of a doubtful request, in steps.
@@ -94,21 +93,21 @@ type pendingEnd struct {
 
 // requestOrder is the order of a request among others.
 type requestOrder struct {
-	// posting is a receive's number in the order of posting.
-	posting uint64
-	// order is the number of a synchronous send in syncSends.sentByTag, 0 if it is not
+	// postingNumber is a receive's number in the order of posting.
+	postingNumber uint64
+	// syncSendNumber is the number of a synchronous send in syncSends.sentByTag, 0 if it is not
 	// tracked.
-	order uint64
-	// node links a held or deferred request. queue is the queue of a held one.
-	node  match.Entry[request]
-	queue *match.Order[request]
+	syncSendNumber uint64
+	// queueEntry links a held or deferred request. holdingQueue is the queue of a held one.
+	queueEntry   match.Entry[request]
+	holdingQueue *match.Order[request]
 }
 
 // requestPool has the memory of requests, messages and control messages.
 type requestPool struct {
-	// requests are all requests, including free ones.
-	requests []*request
-	free     *request
+	// allRequests includes free ones.
+	allRequests  []*request
+	freeRequests *request
 	// directRecv is the request of the next recvDirect, nil if there is none. While
 	// it has a communicator, it counts as posted.
 	directRecv      *request
@@ -116,9 +115,8 @@ type requestPool struct {
 	freeMessages    *message
 	freeControls    *controlSend
 	// pendingSends counts sends that are not complete.
-	pendingSends int
-	// postings numbers the posted receives.
-	postings uint64
+	pendingSends      int
+	lastPostingNumber uint64
 }
 
 // maxBounceKept is the largest bounce buffer that a request keeps for its next use, in bytes.
@@ -151,29 +149,29 @@ func (m *Module) newCompleteSend() *request {
 
 // takeFreeRequest returns a request from the free list, which it refills if necessary.
 func (m *Module) takeFreeRequest() *request {
-	if m.free == nil {
+	if m.freeRequests == nil {
 		m.addFreeRequest()
 	}
-	r := m.free
-	m.free, r.next = r.next, nil
+	r := m.freeRequests
+	m.freeRequests, r.nextFree = r.nextFree, nil
 	r.hasPrefix = false
 	return r
 }
 
 // addFreeRequest adds a new request to the free list.
 func (m *Module) addFreeRequest() {
-	r := &request{m: m, next: m.free}
+	r := &request{m: m, nextFree: m.freeRequests}
 	r.op.Owner = (*operation)(r)
-	r.node.Owner = r
+	r.queueEntry.Owner = r
 	r.Init(m.engine, r)
-	m.requests = append(m.requests, r)
-	m.free = r
+	m.allRequests = append(m.allRequests, r)
+	m.freeRequests = r
 }
 
 // finish completes a request, whose Status is set. Lock held.
 func (r *request) finish() {
 	r.state = complete
-	r.buf = pml.Buffer{} // The user owns it again.
+	r.userBuf = pml.Buffer{} // The user owns it again.
 	c := r.c
 	c.Pending--
 	if r.isSend {
@@ -181,7 +179,7 @@ func (r *request) finish() {
 		r.untrackSync()
 	}
 	r.Finish()
-	if c.heldMessages > 0 {
+	if c.heldMessageCount > 0 {
 		r.m.reaper.mustSettle = true
 	}
 	c.advanceClose()
@@ -201,21 +199,21 @@ func (r *request) finishCanceled() {
 
 // Release implements pml.Owner.
 func (r *request) Release() {
-	r.c, r.p, r.cause, r.isCanceled = nil, nil, nil, false
-	if cap(r.bounce) > maxBounceKept {
-		r.bounce = nil // A busy op keeps it alive.
+	r.c, r.p, r.endCause, r.isCanceled = nil, nil, nil, false
+	if cap(r.bounceBuf) > maxBounceKept {
+		r.bounceBuf = nil // A busy op keeps it alive.
 	}
 	if r.isOpBusy {
 		r.state = returned
 		return
 	}
 	r.state = idle
-	r.next = r.m.free
-	r.m.free = r
+	r.nextFree = r.m.freeRequests
+	r.m.freeRequests = r
 }
 
 // First implements pml.Owner.
-func (r *request) First() progress.Source { return r.m.source }
+func (r *request) First() progress.Source { return r.m.pollSource }
 
 // operation is the mtl.Owner of a request's op.
 type operation request
@@ -239,7 +237,7 @@ func (o *operation) Done(op *mtl.Op) {
 			r.receiveClaimed()
 		} else {
 			r.recordMissed()
-			r.fail(r.cause)
+			r.fail(r.endCause)
 		}
 	case posted:
 		r.recvDone(&op.Result)
@@ -274,7 +272,7 @@ func (r *request) Cancel() {
 		r.dequeue()
 		r.finishCanceled()
 	case doubtful:
-		r.fail(r.cause)
+		r.fail(r.endCause)
 	}
 }
 
@@ -283,8 +281,8 @@ func (r *request) Cancel() {
 func (r *request) abort(err error) {
 	switch r.state {
 	case posted, recalled, receivingFragment:
-		if r.cause == nil {
-			r.cause = err
+		if r.endCause == nil {
+			r.endCause = err
 		}
 		r.m.mtl.Cancel(&r.op)
 	case awaitingCTS:
@@ -306,12 +304,12 @@ func (r *request) abort(err error) {
 
 // enqueue holds a send behind others.
 func (r *request) enqueue(in *match.Order[request]) {
-	r.queue = in
-	in.Push(&r.node)
+	r.holdingQueue = in
+	in.Push(&r.queueEntry)
 }
 
 // dequeue removes a held send from its queue.
-func (r *request) dequeue() { r.queue.Remove(&r.node) }
+func (r *request) dequeue() { r.holdingQueue.Remove(&r.queueEntry) }
 
 // Abandon implements pml.Abandoner. Sends cannot be withdrawn.
 func (r *request) Abandon() bool { return r.isSend }

@@ -64,7 +64,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		return nil, err
 	}
 	m := c.m
-	p := c.peers.Get(dst)
+	p := c.peersByRank.Get(dst)
 	if p == nil {
 		p = c.peer(dst)
 	}
@@ -87,7 +87,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 		r.transmit()
 		return r, nil
 	}
-	act := p.exchange.Send()
+	act := p.idExchange.Send()
 	switch {
 	case act&cid.SendCompact != 0:
 		r.transmit()
@@ -108,7 +108,7 @@ func (c *comm) newSendRequest(p *peer, buf pml.Buffer, tag int, plane pml.Plane,
 	r := c.m.newRequest(c)
 	c.m.pendingSends++
 	r.isSend, r.mode, r.plane = true, mode, plane
-	r.p, r.buf, r.tag = p, buf, tag
+	r.p, r.userBuf, r.tag = p, buf, tag
 	r.Status = pml.NoMessage()
 	return r
 }
@@ -121,7 +121,7 @@ func (c *comm) emitSend(p *peer, tag int, bytes int64, plane pml.Plane) {
 // transmit submits a send to the MTL. Lock held.
 func (r *request) transmit() {
 	m, p := r.m, r.p
-	if p.syncs.hasStopped && r.plane == pml.PointToPoint {
+	if p.syncSends.hasStopped && r.plane == pml.PointToPoint {
 		r.dropSend()
 		return
 	}
@@ -130,7 +130,7 @@ func (r *request) transmit() {
 		r.sendRTS(b)
 		return
 	}
-	r.handleSendResult(m.mtl.Send(&r.op, p.proc.endpoint, r.c.to(p, r.tag, uint32(r.plane)), b, modes[r.mode]))
+	r.handleSendResult(m.mtl.Send(&r.op, p.proc.mtlEndpoint, r.c.to(p, r.tag, uint32(r.plane)), b, modes[r.mode]))
 }
 
 // handleSendResult handles the result of mtl.Send. Lock held.
@@ -153,21 +153,21 @@ func (r *request) handleSendResult(done bool, err error) {
 
 // contents returns the message in one piece, packed if buf has a layout.
 func (r *request) contents() []byte {
-	l := r.buf.Layout()
+	l := r.userBuf.Layout()
 	if l == nil {
-		return r.buf.Bytes
+		return r.userBuf.Bytes
 	}
 	b := r.bounceBuffer(l.Size())
-	l.Pack(b, r.buf.Bytes, 0)
+	l.Pack(b, r.userBuf.Bytes, 0)
 	return b
 }
 
 // bounceBuffer returns the request's bounce buffer, n bytes.
 func (r *request) bounceBuffer(n int64) []byte {
-	if int64(cap(r.bounce)) < n {
-		r.bounce = make([]byte, n)
+	if int64(cap(r.bounceBuf)) < n {
+		r.bounceBuf = make([]byte, n)
 	}
-	return r.bounce[:n]
+	return r.bounceBuf[:n]
 }
 
 // sendDone handles the completion of a send by the MTL.
@@ -176,9 +176,9 @@ func (r *request) sendDone(err error) {
 		// The message may have arrived. The counts of the communicator exclude it, so that
 		// the receiver does not wait for it. A goodbye includes it, so that it does not
 		// replace another message in the receiver's count.
-		r.p.tally.Sent[r.plane]--
+		r.p.messageTally.Sent[r.plane]--
 		r.p.proc.sentOnClosed++
-		if r.p.syncs.hasStopped {
+		if r.p.syncSends.hasStopped {
 			r.p.notify(controlStopped)
 		}
 		r.doubt(r.sendError(err))
@@ -207,7 +207,7 @@ func (r *request) finishDropped() {
 		r.finishCanceled()
 	case r.mode != pml.Synchronous:
 		r.finish()
-	case r.p.syncs.isRevoked:
+	case r.p.syncSends.isRevoked:
 		r.fail(fmt.Errorf("%w by rank %d, which has dropped the message", framework.ErrRevoked, r.p.rank))
 	default:
 		r.fail(r.m.procs.DroppedError(r.p.proc.Incarnation))
@@ -222,12 +222,12 @@ func (p *peer) drainHeld() {
 		switch r.dequeue(); {
 		case p.proc.Err != nil:
 			r.fail(r.c.MemberError(p.proc.Err, p.rank))
-		case p.exchange.Closed():
+		case p.idExchange.Closed():
 			r.dropSend()
 		default:
 			r.transmit()
 		}
 	}
-	p.exchange.Drained()
+	p.idExchange.Drained()
 	p.updateReady()
 }

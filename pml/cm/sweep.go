@@ -35,42 +35,41 @@ type sweeper struct {
 	finishedSweeps uint64
 	// searchedPosting is lastPosting of the last sweep that has covered all members.
 	searchedPosting uint64
-	// probes counts the probes that wait for a sweep.
-	probes int
-	// gap is the time between two sweeps, and notBefore the start of the next.
-	gap       time.Duration
-	notBefore time.Time
+	// waitingProbes counts the probes that wait for a sweep.
+	waitingProbes int
+	// notBefore is the start of the next sweep.
+	sweepInterval time.Duration
+	notBefore     time.Time
 }
 
 // recallState is the withdrawal of receives from the network.
 type recallState struct {
 	// mustRecall is set if the network has receives to be withdrawn.
 	mustRecall bool
-	// withdrawing counts the receives whose withdrawal is not complete. gathered holds
-	// the receives that wait until it is 0.
-	withdrawing int
-	gathered    []*request
+	// gatheredRecvs holds the receives that wait until pendingWithdrawals is 0.
+	pendingWithdrawals int
+	gatheredRecvs      []*request
 }
 
 // sweepState is the sweep in progress, or the last one.
 type sweepState struct {
 	isRunning bool
-	// cursor is the next rank to pull, and remaining the number of ranks left.
-	cursor    int
-	remaining int
+	// nextRank is the next rank to pull.
+	nextRank       int
+	remainingRanks int
 	// hasEnded is set if the sweep includes processes that have ended.
 	hasEnded bool
 	// isPartial is set if messages of an ended process remain in the network.
 	isPartial bool
-	// lastPosting is Module.postings at the start.
+	// lastPosting is Module.lastPostingNumber at the start.
 	lastPosting uint64
 	// hasFound is set if the sweep has found a message.
 	hasFound bool
-	// pulls and failed count the members pulled, and those for which the network returned an
-	// error. err is the last such error.
-	pulls  int
-	failed int
-	err    error
+	// failedPulls counts the members for which the network returned an error. lastPullErr is the
+	// last such error.
+	pulledMembers int
+	failedPulls   int
+	lastPullErr   error
 }
 
 const (
@@ -80,11 +79,11 @@ const (
 
 // sweeper returns the sweeper of a plane, and creates it if there is none. Lock held.
 func (c *comm) sweeper(plane pml.Plane) *sweeper {
-	s := c.sweepers[plane]
+	s := c.sweepersByPlane[plane]
 	if s == nil {
 		s = &sweeper{c: c, plane: plane}
-		c.sweepers[plane] = s
-		c.m.sweepers = append(c.m.sweepers, s)
+		c.sweepersByPlane[plane] = s
+		c.m.activeSweepers = append(c.m.activeSweepers, s)
 		c.m.engine.Nudge()
 	}
 	return s
@@ -92,13 +91,13 @@ func (c *comm) sweeper(plane pml.Plane) *sweeper {
 
 // isSwept reports whether a receive or a probe waits for a sweep.
 func (c *comm) isSwept(src int, plane pml.Plane) bool {
-	return c.sweepers[plane] != nil || c.hasFailedMember && src == pml.AnySource
+	return c.sweepersByPlane[plane] != nil || c.hasFailedMember && src == pml.AnySource
 }
 
 // isRecalling reports whether receives are being withdrawn from the network. They could not match a message that is pulled now.
 func (c *comm) isRecalling(plane pml.Plane) bool {
-	s := c.sweepers[plane]
-	return s != nil && s.withdrawing > 0
+	s := c.sweepersByPlane[plane]
+	return s != nil && s.pendingWithdrawals > 0
 }
 
 // isFailedMember reports whether p is a member that the bootstrap has reported as failed, and that cm carries messages for.
@@ -137,7 +136,7 @@ func (c *comm) handleProcEnd(p *proc) {
 }
 
 func (c *comm) restartSweeps() {
-	for _, s := range c.sweepers {
+	for _, s := range c.sweepersByPlane {
 		if s != nil {
 			s.restart()
 		}
@@ -146,21 +145,21 @@ func (c *comm) restartSweeps() {
 
 // isPosted reports whether the network has r as a receive of this plane that is not being withdrawn.
 func (r *request) isPosted(c *comm, plane pml.Plane) bool {
-	return r.c == c && r.plane == plane && r.state == posted && r != c.m.directRecv && r.cause == nil && !r.isCanceled
+	return r.c == c && r.plane == plane && r.state == posted && r != c.m.directRecv && r.endCause == nil && !r.isCanceled
 }
 
 func (c *comm) hasPostedAny(plane pml.Plane) bool {
-	return slices.ContainsFunc(c.m.requests, func(r *request) bool { return r.p == nil && r.isPosted(c, plane) })
+	return slices.ContainsFunc(c.m.allRequests, func(r *request) bool { return r.p == nil && r.isPosted(c, plane) })
 }
 
 // isLost reports whether the sender failed before the whole message was in the network.
 func (msg *message) isLost() bool {
-	return msg.from.proc.PeerState() == framework.Failed && (msg.isRTS || msg.op.Bytes > msg.c.m.caps.Eager)
+	return msg.from.proc.PeerState() == framework.Failed && (msg.isRTS || msg.op.Bytes > msg.c.m.mtlCaps.Eager)
 }
 
 // dropLost drops the lost messages of p from the unexpected queue.
 func (c *comm) dropLost(p *proc, plane pml.Plane) {
-	c.queues[plane].Unexpected(func(e *match.Message[message]) {
+	c.matchQueues[plane].Unexpected(func(e *match.Message[message]) {
 		if e.Owner.from.proc == p && e.Owner.isLost() {
 			c.takeUnexpected(e, plane).discard()
 		}
@@ -173,27 +172,27 @@ func (s *sweeper) recall() {
 	c, m := s.c, s.c.m
 	var all []*request
 	oldest := uint64(math.MaxUint64)
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		if r.isPosted(c, s.plane) {
 			all = append(all, r)
 			if r.p == nil {
-				oldest = min(oldest, r.posting)
+				oldest = min(oldest, r.postingNumber)
 			}
 		}
 	}
-	for e := c.deferred[s.plane].First(); e != nil; e = c.deferred[s.plane].First() { // Left by a pull that has ended.
+	for e := c.deferredRecvs[s.plane].First(); e != nil; e = c.deferredRecvs[s.plane].First() { // Left by a pull that has ended.
 		e.Owner.undefer()
 		s.gather(e.Owner)
 	}
-	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(b.posting, a.posting) })
+	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(b.postingNumber, a.postingNumber) })
 	for _, r := range all {
-		if r.posting >= oldest {
+		if r.postingNumber >= oldest {
 			r.state = recalled
-			s.withdrawing++
+			s.pendingWithdrawals++
 			m.mtl.Cancel(&r.op)
 		}
 	}
-	if s.withdrawing == 0 {
+	if s.pendingWithdrawals == 0 {
 		s.queueGathered()
 	}
 }
@@ -201,35 +200,35 @@ func (s *sweeper) recall() {
 // gather makes a receive wait for the end of the withdrawals.
 func (s *sweeper) gather(r *request) {
 	r.state = gathered
-	s.gathered = append(s.gathered, r)
+	s.gatheredRecvs = append(s.gatheredRecvs, r)
 }
 
-// ungather removes a receive from sweeper.gathered.
+// ungather removes a receive from sweeper.gatheredRecvs.
 func (r *request) ungather() {
-	s := r.c.sweepers[r.plane]
-	i := slices.Index(s.gathered, r)
-	s.gathered = slices.Delete(s.gathered, i, i+1)
+	s := r.c.sweepersByPlane[r.plane]
+	i := slices.Index(s.gatheredRecvs, r)
+	s.gatheredRecvs = slices.Delete(s.gatheredRecvs, i, i+1)
 }
 
 // recallDone handles the completion of a receive that is withdrawn. It may have matched. Lock held.
 func (r *request) recallDone(res *mtl.Result) {
-	s := r.c.sweepers[r.plane]
-	if res.Canceled && r.cause == nil && !r.isCanceled {
+	s := r.c.sweepersByPlane[r.plane]
+	if res.Canceled && r.endCause == nil && !r.isCanceled {
 		s.gather(r)
 	} else {
 		r.state = posted
 		r.recvDone(res)
 	}
-	if s.withdrawing--; s.withdrawing == 0 {
+	if s.pendingWithdrawals--; s.pendingWithdrawals == 0 {
 		s.queueGathered()
 	}
 }
 
 // queueGathered defers the gathered receives, in the order of their posting, and restarts the sweep.
 func (s *sweeper) queueGathered() {
-	all := s.gathered
-	s.gathered = nil
-	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.posting, b.posting) })
+	all := s.gatheredRecvs
+	s.gatheredRecvs = nil
+	slices.SortFunc(all, func(a, b *request) int { return cmp.Compare(a.postingNumber, b.postingNumber) })
 	for _, r := range all {
 		r.deferReceive()
 	}
@@ -239,7 +238,7 @@ func (s *sweeper) queueGathered() {
 // awaitSweep makes a receive wait for the sweeper.
 func (r *request) awaitSweep() {
 	s := r.c.sweeper(r.plane)
-	if s.withdrawing > 0 {
+	if s.pendingWithdrawals > 0 {
 		s.gather(r)
 		return
 	}
@@ -249,19 +248,19 @@ func (r *request) awaitSweep() {
 
 // isNeeded reports whether a receive or a probe needs sweeps.
 func (s *sweeper) isNeeded() bool {
-	return s.probes > 0 || s.c.queues[s.plane].FirstPosted(nil) != nil
+	return s.waitingProbes > 0 || s.c.matchQueues[s.plane].FirstPosted(nil) != nil
 }
 
 // restart starts a sweep that includes ended processes now, or at the end of the present one. Lock held.
 func (s *sweeper) restart() {
-	s.seesEnded, s.gap, s.notBefore = true, 0, time.Time{}
+	s.seesEnded, s.sweepInterval, s.notBefore = true, 0, time.Time{}
 	s.start()
 }
 
 // start starts a sweep, or removes a sweeper that is not needed.
 func (s *sweeper) start() {
 	c := s.c
-	if s.isRunning || s.withdrawing > 0 || c.pulls[s.plane].remaining > 0 || c.m.closed {
+	if s.isRunning || s.pendingWithdrawals > 0 || c.pullsByPlane[s.plane].remainingMessages > 0 || c.m.isClosed {
 		return
 	}
 	if s.mustRecall {
@@ -272,21 +271,21 @@ func (s *sweeper) start() {
 		s.stop()
 		return
 	}
-	s.isRunning, s.hasFound, s.remaining, s.lastPosting = true, false, c.Len(), c.m.postings
+	s.isRunning, s.hasFound, s.remainingRanks, s.lastPosting = true, false, c.Len(), c.m.lastPostingNumber
 	s.hasEnded, s.seesEnded = s.seesEnded, false
-	s.pulls, s.failed, s.err, s.isPartial = 0, 0, nil, false
+	s.pulledMembers, s.failedPulls, s.lastPullErr, s.isPartial = 0, 0, nil, false
 	s.startedSweeps++
 	s.pullNextMember()
 }
 
 // pullNextMember pulls the messages of the next member, or finishes the sweep.
 func (s *sweeper) pullNextMember() {
-	for s.remaining > 0 && s.isNeeded() {
-		rank := s.cursor
-		s.cursor = (rank + 1) % s.c.Len()
-		s.remaining--
+	for s.remainingRanks > 0 && s.isNeeded() {
+		rank := s.nextRank
+		s.nextRank = (rank + 1) % s.c.Len()
+		s.remainingRanks--
 		if p := s.source(rank); p != nil {
-			s.pulls++
+			s.pulledMembers++
 			s.c.beginPull(s.plane, p)
 			return
 		}
@@ -327,9 +326,9 @@ func (s *sweeper) pullFailed(p *peer, err error) {
 	if !s.isRunning {
 		return
 	}
-	s.failed++
-	s.err = err
-	for _, r := range s.c.m.requests {
+	s.failedPulls++
+	s.lastPullErr = err
+	for _, r := range s.c.m.allRequests {
 		if r.c == s.c && r.plane == s.plane && r.state == deferred && r.p == p {
 			r.undefer()
 			r.doubt(err)
@@ -339,12 +338,12 @@ func (s *sweeper) pullFailed(p *peer, err error) {
 
 // finish finishes a sweep and schedules the next.
 func (s *sweeper) finish() {
-	if s.remaining == 0 {
+	if s.remainingRanks == 0 {
 		s.finishedSweeps = s.startedSweeps
 		switch {
 		case s.isPartial:
 			s.seesEnded = true
-		case s.hasEnded || s.failed > 0:
+		case s.hasEnded || s.failedPulls > 0:
 			s.endReceives()
 		}
 	}
@@ -354,13 +353,13 @@ func (s *sweeper) finish() {
 		s.stop()
 		return
 	case s.hasFound || s.seesEnded:
-		s.gap = 0
+		s.sweepInterval = 0
 	default:
-		s.gap = min(max(2*s.gap, firstSweepGap), lastSweepGap)
+		s.sweepInterval = min(max(2*s.sweepInterval, firstSweepGap), lastSweepGap)
 	}
 	s.notBefore = time.Time{}
-	if s.gap > 0 {
-		s.notBefore = time.Now().Add(s.gap)
+	if s.sweepInterval > 0 {
+		s.notBefore = time.Now().Add(s.sweepInterval)
 	}
 }
 
@@ -368,12 +367,12 @@ func (s *sweeper) finish() {
 func (s *sweeper) endReceives() {
 	c, m := s.c, s.c.m
 	anyErr := c.recvFailure(pml.AnySource, s.plane)
-	if anyErr == nil && s.failed == s.pulls {
-		anyErr = s.err
+	if anyErr == nil && s.failedPulls == s.pulledMembers {
+		anyErr = s.lastPullErr
 	}
 	s.searchedPosting = s.lastPosting
-	for _, r := range m.requests {
-		if r.c != c || r.plane != s.plane || r.state != deferred || r.posting > s.lastPosting {
+	for _, r := range m.allRequests {
+		if r.c != c || r.plane != s.plane || r.state != deferred || r.postingNumber > s.lastPosting {
 			continue
 		}
 		why := anyErr
@@ -394,19 +393,19 @@ func (s *sweeper) endReceives() {
 // stop removes the sweeper and posts its receives.
 func (s *sweeper) stop() {
 	c, m := s.c, s.c.m
-	c.sweepers[s.plane] = nil
-	m.sweepers = slices.DeleteFunc(m.sweepers, func(x *sweeper) bool { return x == s })
+	c.sweepersByPlane[s.plane] = nil
+	m.activeSweepers = slices.DeleteFunc(m.activeSweepers, func(x *sweeper) bool { return x == s })
 	c.postDeferred(s.plane)
 }
 
 // startDueSweeps starts the sweeps that are due. Lock held.
 func (m *Module) startDueSweeps() {
 	var now time.Time
-	for i := len(m.sweepers) - 1; i >= 0; i-- {
-		if i >= len(m.sweepers) {
+	for i := len(m.activeSweepers) - 1; i >= 0; i-- {
+		if i >= len(m.activeSweepers) {
 			continue
 		}
-		s := m.sweepers[i]
+		s := m.activeSweepers[i]
 		if !s.notBefore.IsZero() {
 			if now.IsZero() {
 				now = time.Now()
@@ -422,8 +421,8 @@ func (m *Module) startDueSweeps() {
 // sweepInterval returns the time until the next sweep, at least probeInterval. Lock held.
 func (m *Module) sweepInterval() time.Duration {
 	gap := lastSweepGap
-	for _, s := range m.sweepers {
-		gap = min(gap, max(s.gap, probeInterval))
+	for _, s := range m.activeSweepers {
+		gap = min(gap, max(s.sweepInterval, probeInterval))
 	}
 	return gap
 }
@@ -434,9 +433,9 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	m.engine.Lock()
 	defer m.engine.Unlock()
 	c.SetSuspended(plane, why)
-	s := c.sweepers[plane]
+	s := c.sweepersByPlane[plane]
 	none := c.SourceError(pml.AnySource, plane) // It sends no inquiry.
-	for _, r := range m.requests {
+	for _, r := range m.allRequests {
 		if r.c != c || r.plane != plane || r.isSend || r.p != nil {
 			continue
 		}
@@ -448,7 +447,7 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 		case recalled, gathered:
 			r.SetSuspended(why)
 		case deferred:
-			if why == nil || s != nil && r.posting <= s.searchedPosting {
+			if why == nil || s != nil && r.postingNumber <= s.searchedPosting {
 				r.SetSuspended(why)
 			}
 		}

@@ -32,8 +32,8 @@ import (
 
 // unreceivedMessages has the messages of one member on a closed communicator or an aborted plane.
 type unreceivedMessages struct {
-	// held are claimed point-to-point messages.
-	held []*message
+	// heldMessages are claimed point-to-point messages.
+	heldMessages []*message
 	// hasAsked is set once controlStop was sent, and hasStopped once it was acknowledged.
 	hasAsked   bool
 	hasStopped bool
@@ -47,8 +47,8 @@ func (msg *message) reject() {
 	switch {
 	case msg.mustHold():
 		p := msg.from
-		p.unreceived.held = append(p.unreceived.held, msg)
-		p.c.heldMessages++
+		p.unreceivedMessages.heldMessages = append(p.unreceivedMessages.heldMessages, msg)
+		p.c.heldMessageCount++
 		p.settleHeld()
 	case msg.mustInspect():
 		msg.inspect()
@@ -63,14 +63,14 @@ func (msg *message) reject() {
 func (msg *message) mustHold() bool {
 	c := msg.c
 	return msg.plane == pml.PointToPoint && msg.from != nil && msg.from.proc.Err == nil && !msg.isSettled &&
-		!c.m.closed && (c.Aborted[msg.plane] != nil || c.IsClosed() && (msg.from.unreceived.hasAsked || !c.mayMatchPosted(msg.from)))
+		!c.m.isClosed && (c.Aborted[msg.plane] != nil || c.IsClosed() && (msg.from.unreceivedMessages.hasAsked || !c.mayMatchPosted(msg.from)))
 }
 
 // settleHeld advances the held messages of a member. It is called from Poll or Done, so that the MTL
 // can notify the senders before their operations end. Lock held.
 func (p *peer) settleHeld() {
-	u, c := &p.unreceived, p.c
-	if len(u.held) == 0 {
+	u, c := &p.unreceivedMessages, p.c
+	if len(u.heldMessages) == 0 {
 		return
 	}
 	switch {
@@ -78,16 +78,16 @@ func (p *peer) settleHeld() {
 		p.dropHeld()
 		return
 	case p.rank == c.Spec.Rank: // This process sends no further messages.
-		u.hasAsked, u.hasStopped, u.lastSent = true, true, p.tally.Sent[pml.PointToPoint]
+		u.hasAsked, u.hasStopped, u.lastSent = true, true, p.messageTally.Sent[pml.PointToPoint]
 	case !u.hasAsked: // A closed communicator has had no new receives since mustHold.
 		u.hasAsked = true
-		f := control{typ: controlStop, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: c.Spec.Local}
+		f := control{typ: controlStop, receiverHandle: p.id(), senderEndpoint: c.Endpoint, senderRank: uint32(c.Spec.Rank), local: c.Spec.Local}
 		if errors.Is(c.Aborted[pml.PointToPoint], framework.ErrRevoked) {
 			f.sent[0] = stopRevoked
 		}
 		p.proc.sendControl(f, nil)
 	}
-	if u.hasStopped && p.tally.Consumed[pml.PointToPoint]+uint64(len(u.held)) >= u.lastSent {
+	if u.hasStopped && p.messageTally.Consumed[pml.PointToPoint]+uint64(len(u.heldMessages)) >= u.lastSent {
 		p.reportDropped()
 		p.dropHeld()
 	}
@@ -97,8 +97,8 @@ func (p *peer) settleHeld() {
 func (m *Module) settleAll() {
 	m.reaper.mustSettle = false
 	for _, c := range m.reapedComms {
-		for _, p := range c.peers.All() {
-			if c.heldMessages == 0 {
+		for _, p := range c.peersByRank.All() {
+			if c.heldMessageCount == 0 {
 				break
 			}
 			p.settleHeld()
@@ -112,7 +112,7 @@ const stopRevoked = 1
 // mayMatchPosted reports whether a posted receive may match messages of a member. On a closed
 // communicator false is final. It visits all requests.
 func (c *comm) mayMatchPosted(p *peer) bool {
-	for _, r := range c.m.requests {
+	for _, r := range c.m.allRequests {
 		if r.c != c || r.isSend || r.plane != pml.PointToPoint || r.p != nil && r.p != p {
 			continue
 		}
@@ -126,20 +126,20 @@ func (c *comm) mayMatchPosted(p *peer) bool {
 
 // reportDropped reports to the sender of held messages how many of each tag are dropped.
 func (p *peer) reportDropped() {
-	u := &p.unreceived
+	u := &p.unreceivedMessages
 	if u.isReported {
 		return
 	}
 	u.isReported = true
 	tags := map[int32]uint64{}
-	for _, msg := range u.held {
+	for _, msg := range u.heldMessages {
 		tags[msg.op.Tag]++
 	}
 	c := p.c
 	for tag, n := range tags {
-		f := control{typ: controlDropped, id: p.id(), endpoint: c.Endpoint, rank: uint32(c.Spec.Rank), local: cid.Local(tag), sent: cid.Counts{n, uint64(len(tags))}}
+		f := control{typ: controlDropped, receiverHandle: p.id(), senderEndpoint: c.Endpoint, senderRank: uint32(c.Spec.Rank), local: cid.Local(tag), sent: cid.Counts{n, uint64(len(tags))}}
 		if p.rank == c.Spec.Rank {
-			p.syncs.hasStopped = true
+			p.syncSends.hasStopped = true
 			p.handleDropReport(&f)
 		} else {
 			p.proc.sendControl(f, nil)
@@ -149,9 +149,9 @@ func (p *peer) reportDropped() {
 
 // dropHeld drops the held messages.
 func (p *peer) dropHeld() {
-	held := p.unreceived.held
-	p.unreceived.held = nil
-	p.c.heldMessages -= len(held)
+	held := p.unreceivedMessages.heldMessages
+	p.unreceivedMessages.heldMessages = nil
+	p.c.heldMessageCount -= len(held)
 	for _, msg := range held {
 		msg.isSettled = true
 		msg.reject()
@@ -160,7 +160,7 @@ func (p *peer) dropHeld() {
 
 // syncSends tracks the synchronous point-to-point sends to one member that are not complete.
 type syncSends struct {
-	pending int
+	pendingCount int
 	// sentByTag counts the messages since the oldest of these sends, by tag.
 	sentByTag map[int32]uint64
 	// hasStopped is set once the member receives no more messages, and isRevoked if that is
@@ -176,9 +176,9 @@ type syncSends struct {
 
 // countSent counts a message that the network has accepted. Lock held.
 func (p *peer) countSent(plane pml.Plane, tag int) {
-	p.tally.Sent[plane]++
-	if p.syncs.pending > 0 && plane == pml.PointToPoint {
-		p.syncs.sentByTag[int32(tag)]++
+	p.messageTally.Sent[plane]++
+	if p.syncSends.pendingCount > 0 && plane == pml.PointToPoint {
+		p.syncSends.sentByTag[int32(tag)]++
 	}
 }
 
@@ -187,39 +187,39 @@ func (r *request) trackSync() {
 	if r.mode != pml.Synchronous || r.plane != pml.PointToPoint {
 		return
 	}
-	s := &r.p.syncs
-	if s.pending == 0 {
+	s := &r.p.syncSends
+	if s.pendingCount == 0 {
 		if s.sentByTag == nil {
 			s.sentByTag = map[int32]uint64{}
 		}
 		s.sentByTag[int32(r.tag)] = 1
 	}
-	s.pending++
-	r.order = s.sentByTag[int32(r.tag)]
+	s.pendingCount++
+	r.syncSendNumber = s.sentByTag[int32(r.tag)]
 }
 
 // untrackSync ends the tracking of a send.
 func (r *request) untrackSync() {
-	if r.order == 0 {
+	if r.syncSendNumber == 0 {
 		return
 	}
-	r.order = 0
-	s := &r.p.syncs
-	if s.pending--; s.pending == 0 {
+	r.syncSendNumber = 0
+	s := &r.p.syncSends
+	if s.pendingCount--; s.pendingCount == 0 {
 		clear(s.sentByTag)
 	}
 }
 
 // handleStop stops the messages to a member that receives no more. Lock held.
 func (p *peer) handleStop(f *control) {
-	p.syncs.hasStopped, p.syncs.isRevoked = true, f.sent[0] == stopRevoked
+	p.syncSends.hasStopped, p.syncSends.isRevoked = true, f.sent[0] == stopRevoked
 	p.updateReady()
 	p.notify(controlStopped)
 }
 
 // handleDropReport handles the number of dropped messages with one tag. Lock held.
 func (p *peer) handleDropReport(f *control) {
-	s, tag := &p.syncs, int32(f.local)
+	s, tag := &p.syncSends, int32(f.local)
 	if !s.hasStopped || s.hasAllReports {
 		return
 	}
@@ -233,7 +233,7 @@ func (p *peer) handleDropReport(f *control) {
 		return
 	}
 	s.hasAllReports = true
-	for _, r := range p.proc.m.requests {
+	for _, r := range p.proc.m.allRequests {
 		if r.state == confirming && r.p == p {
 			r.finishMatched()
 		}
@@ -243,13 +243,13 @@ func (p *peer) handleDropReport(f *control) {
 // finishMatched completes a send whose message was claimed. A synchronous message may have been
 // dropped, so that its send waits for the reports. Lock held.
 func (r *request) finishMatched() {
-	s := &r.p.syncs
+	s := &r.p.syncSends
 	switch {
-	case r.order == 0 || !s.hasStopped:
+	case r.syncSendNumber == 0 || !s.hasStopped:
 		r.finish()
 	case !s.hasAllReports:
 		r.state = confirming
-	case s.sentByTag[int32(r.tag)]-r.order < s.droppedByTag[int32(r.tag)]:
+	case s.sentByTag[int32(r.tag)]-r.syncSendNumber < s.droppedByTag[int32(r.tag)]:
 		r.finishDropped()
 	default:
 		r.finish()
