@@ -13,15 +13,15 @@ type comm struct {
 	spec  pml.CommSpec
 	sides *Sides
 	// onNode is sides.OnNode.
-	onNode  *pml.RankSet
-	network pml.Comm
-	node    pml.Comm
-	// watchable is node.
-	watchable pml.Watchable
-	byPlane   [pml.Planes]*wildcards
-	// suspended has the reasons of Suspend.
-	suspended [pml.Planes]error
-	// isClosing is set once Close was called, and isNodeClosed once it has closed node.
+	onNode      *pml.RankSet
+	networkComm pml.Comm
+	nodeComm    pml.Comm
+	// watchableNode is nodeComm.
+	watchableNode pml.Watchable
+	byPlane       [pml.Planes]*wildcards
+	// suspendReasons has the reasons of Suspend.
+	suspendReasons [pml.Planes]error
+	// isClosing is set once Close was called, and isNodeClosed once it has closed nodeComm.
 	isClosing    bool
 	isNodeClosed bool
 	onClose      func()
@@ -30,9 +30,9 @@ type comm struct {
 // partOf returns the Comm that has the messages of a member.
 func (c *comm) partOf(rank int) pml.Comm {
 	if c.onNode.Has(rank) {
-		return c.node
+		return c.nodeComm
 	}
-	return c.network
+	return c.networkComm
 }
 
 // Send implements pml.Comm.
@@ -59,7 +59,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 	}
 	c.j.engine.Lock()
 	defer c.j.engine.Release()
-	if src == pml.AnySource && c.suspended[plane] != nil {
+	if src == pml.AnySource && c.suspendReasons[plane] != nil {
 		if st, ok, err := c.recvSuspended(ctx, buf, tag, plane); ok || err != nil {
 			return st, err
 		}
@@ -70,7 +70,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 // Irecv implements pml.Comm.
 func (c *comm) Irecv(buf pml.Buffer, src, tag int, plane pml.Plane) (*pml.Request, error) {
 	if src != pml.AnySource && !c.onNode.Has(src) {
-		return c.network.Irecv(buf, src, tag, plane)
+		return c.networkComm.Irecv(buf, src, tag, plane)
 	}
 	c.j.engine.Lock()
 	defer c.j.engine.Release()
@@ -87,9 +87,9 @@ func (c *comm) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Req
 func (c *comm) startRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
 	switch {
 	case src != pml.AnySource && !c.onNode.Has(src):
-		return c.network.StartRecv(buf, src, tag, plane)
+		return c.networkComm.StartRecv(buf, src, tag, plane)
 	case src != pml.AnySource && c.byPlane[plane] == nil:
-		return c.node.StartRecv(buf, src, tag, plane)
+		return c.nodeComm.StartRecv(buf, src, tag, plane)
 	}
 	return &c.wildcards(plane).post(buf, src, tag).Request
 }
@@ -108,8 +108,8 @@ func (c *comm) wildcards(plane pml.Plane) *wildcards {
 
 // Abort implements pml.Comm.
 func (c *comm) Abort(plane pml.Plane, err error) {
-	c.node.Abort(plane, err)
-	c.network.Abort(plane, err)
+	c.nodeComm.Abort(plane, err)
+	c.networkComm.Abort(plane, err)
 }
 
 // Close implements pml.Comm.
@@ -122,8 +122,8 @@ func (c *comm) Close() {
 	if isRepeated {
 		return
 	}
-	c.network.Close()
-	c.node.Close()
+	c.networkComm.Close()
+	c.nodeComm.Close()
 	e.Lock()
 	defer e.Release()
 	c.isNodeClosed = true

@@ -11,13 +11,13 @@ import (
 // Joiner combines two Comms of the members of a communicator into one. All calls hold the lock of one engine, in which
 // requests of the joined Comms complete. The joined Comms of a Joiner share its requests.
 type Joiner struct {
-	engine *progress.Engine
-	hooks  pml.Hooks
+	engine   *progress.Engine
+	pmlHooks pml.Hooks
 
 	// The engine's lock guards these fields.
-	requests []*request
-	free     *request
-	watching map[*wildcards]struct{}
+	allRequests       []*request
+	freeRequests      *request
+	watchingWildcards map[*wildcards]struct{}
 	// isClosed is set once planes are not returned to their Comm any more.
 	isClosed bool
 }
@@ -25,7 +25,7 @@ type Joiner struct {
 // NewJoiner returns a Joiner of the process's engine, or of the engine of a goroutine rank. hooks, which may
 // be nil, are called under that engine's lock.
 func NewJoiner(e *progress.Engine, hooks pml.Hooks) *Joiner {
-	return &Joiner{engine: e, hooks: hooks, watching: map[*wildcards]struct{}{}}
+	return &Joiner{engine: e, pmlHooks: hooks, watchingWildcards: map[*wildcards]struct{}{}}
 }
 
 // Sides has the Comm of each member, by rank. It is read-only and may be shared.
@@ -51,13 +51,13 @@ func (s *Sides) isOnNode(rank int) bool {
 // a goroutine rank see base.Deferring). Closing the result closes both and then calls closed, if that is not nil. An
 // operation with a known member costs one more comparison.
 func (j *Joiner) Join(spec pml.CommSpec, sides *Sides, node, network pml.Comm, watchable pml.Watchable, closed func()) pml.Comm {
-	return &comm{j: j, spec: spec, sides: sides, onNode: sides.OnNode, network: network, node: node, watchable: watchable, onClose: closed}
+	return &comm{j: j, spec: spec, sides: sides, onNode: sides.OnNode, networkComm: network, nodeComm: node, watchableNode: watchable, onClose: closed}
 }
 
 // event reports an event to the hooks.
 func (j *Joiner) event(ev pml.Event) {
-	if j.hooks != nil {
-		j.hooks.Event(ev)
+	if j.pmlHooks != nil {
+		j.pmlHooks.Event(ev)
 	}
 }
 
@@ -65,12 +65,12 @@ func (j *Joiner) event(ev pml.Event) {
 func (j *Joiner) Uses(memory []byte) bool {
 	j.engine.Lock()
 	defer j.engine.Release()
-	return slices.ContainsFunc(j.requests, func(r *request) bool { return mem.Overlap(r.buf.Bytes, memory) })
+	return slices.ContainsFunc(j.allRequests, func(r *request) bool { return mem.Overlap(r.userBuf.Bytes, memory) })
 }
 
 // Inspect describes the messages and receives of the joined Comms. The engine's lock is held.
 func (j *Joiner) Inspect() (all []pml.CommInspection) {
-	for w := range j.watching {
+	for w := range j.watchingWildcards {
 		all = append(all, w.inspect())
 	}
 	return all

@@ -14,7 +14,7 @@ import (
 // memoryOwner is the allocator of memory, and the network that it is registered with, or nil.
 type memoryOwner struct {
 	pml.Allocator
-	network pml.Registrar
+	networkRegistrar pml.Registrar
 }
 
 // Allocate implements pml.Allocator.
@@ -24,14 +24,14 @@ func (m *Module) Allocate(bytes int) ([]byte, error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	m.owners[&memory[0]] = o
+	m.memoryOwners[&memory[0]] = o
 	m.mu.Unlock()
 	return memory, nil
 }
 
 func (m *Module) allocate(bytes int) (memory []byte, o memoryOwner, err error) {
 	err = fmt.Errorf("%w: neither PML allocates memory", framework.ErrUnsupported)
-	for _, from := range []pml.Module{m.node, m.network} {
+	for _, from := range []pml.Module{m.nodePML, m.networkPML} {
 		var ok bool
 		if o.Allocator, ok = framework.As[pml.Allocator](from); !ok {
 			continue
@@ -39,11 +39,11 @@ func (m *Module) allocate(bytes int) (memory []byte, o memoryOwner, err error) {
 		if memory, err = o.Allocate(bytes); errors.Is(err, framework.ErrUnsupported) {
 			continue
 		}
-		if network, ok := framework.As[pml.Registrar](m.network); ok && err == nil && from == m.node {
+		if network, ok := framework.As[pml.Registrar](m.networkPML); ok && err == nil && from == m.nodePML {
 			if failed := network.Register(memory); failed != nil && !errors.Is(failed, framework.ErrUnsupported) {
 				return nil, o, errors.Join(failed, o.Free(memory))
 			}
-			o.network = network
+			o.networkRegistrar = network
 		}
 		break
 	}
@@ -60,8 +60,8 @@ func (m *Module) Free(memory []byte) error {
 	}
 	// After free, another goroutine may allocate memory at this address.
 	m.mu.Lock()
-	o, ok := m.owners[&memory[0]]
-	delete(m.owners, &memory[0])
+	o, ok := m.memoryOwners[&memory[0]]
+	delete(m.memoryOwners, &memory[0])
 	m.mu.Unlock()
 	if !ok {
 		return framework.ErrUnsupported
@@ -69,22 +69,22 @@ func (m *Module) Free(memory []byte) error {
 	err := o.free(memory)
 	if err != nil {
 		m.mu.Lock()
-		m.owners[&memory[0]] = o
+		m.memoryOwners[&memory[0]] = o
 		m.mu.Unlock()
 	}
 	return err
 }
 
 func (o memoryOwner) free(memory []byte) error {
-	if o.network == nil {
+	if o.networkRegistrar == nil {
 		return o.Allocator.Free(memory)
 	}
-	held, err := o.network.Deregister(memory)
+	held, err := o.networkRegistrar.Deregister(memory)
 	if held || err != nil {
 		return err
 	}
 	if err = o.Allocator.Free(memory); err != nil {
-		_ = o.network.Register(memory) // Messages also work without registration.
+		_ = o.networkRegistrar.Register(memory) // Messages also work without registration.
 	}
 	return err
 }
@@ -94,7 +94,7 @@ func (m *Module) Uses(memory []byte) bool {
 	if m.joiner.Uses(memory) {
 		return true
 	}
-	for _, below := range []pml.Module{m.node, m.network} {
+	for _, below := range []pml.Module{m.nodePML, m.networkPML} {
 		if u, ok := framework.As[pml.MemoryUser](below); ok && u.Uses(memory) {
 			return true
 		}

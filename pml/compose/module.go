@@ -29,22 +29,22 @@ import (
 // Module combines the two PMLs of one process.
 type Module struct {
 	env pml.Env
-	// network gives the composition its name and ids.
-	network pml.Module
-	node    pml.Module
+	// networkPML gives the composition its name and ids.
+	networkPML pml.Module
+	nodePML    pml.Module
 	// nodeParam is the parameter that selects the composition.
 	nodeParam string
 
 	joiner *Joiner
 
 	mu sync.Mutex
-	// localIncarnations has the other processes on this node, from Learn, and changes counts its changes.
-	localIncarnations map[framework.ProcID]framework.Incarnation
-	changes           uint64
-	// splits has the splits in use.
-	splits map[splitKey]*split
-	// owners has allocated memory, by its first byte.
-	owners map[*byte]memoryOwner
+	// localIncarnations has the other processes on this node, from Learn, and incarnationChanges counts its changes.
+	localIncarnations  map[framework.ProcID]framework.Incarnation
+	incarnationChanges uint64
+	// splitsByKey has the splits in use.
+	splitsByKey map[splitKey]*split
+	// memoryOwners has allocated memory, by its first byte.
+	memoryOwners map[*byte]memoryOwner
 
 	// lastSplit was used last. It does not keep the members of closed communicators in memory.
 	lastSplit weak.Pointer[split]
@@ -53,30 +53,30 @@ type Module struct {
 // New composes two open modules. by is the parameter that selects the one on the node, and is printed as a reason. The
 // composition closes the network's module. The caller closes the node's module afterwards.
 func New(env pml.Env, network, node pml.Module, by string) *Module {
-	return &Module{env: env, network: network, node: node, nodeParam: by, joiner: NewJoiner(env.Engine, env.Hooks), localIncarnations: map[framework.ProcID]framework.Incarnation{}, splits: map[splitKey]*split{}, owners: map[*byte]memoryOwner{}}
+	return &Module{env: env, networkPML: network, nodePML: node, nodeParam: by, joiner: NewJoiner(env.Engine, env.Hooks), localIncarnations: map[framework.ProcID]framework.Incarnation{}, splitsByKey: map[splitKey]*split{}, memoryOwners: map[*byte]memoryOwner{}}
 }
 
 // Unwrap lets framework.As find the optional interfaces of the node's PML.
-func (m *Module) Unwrap() any { return m.node }
+func (m *Module) Unwrap() any { return m.nodePML }
 
 // Capabilities implements pml.Module.
 func (m *Module) Capabilities() pml.Capabilities {
-	o, node := m.network.Capabilities(), m.node.Capabilities()
+	o, node := m.networkPML.Capabilities(), m.nodePML.Capabilities()
 	o.Detail += fmt.Sprintf("; %s %d on the node", node.PML, node.Version)
 	return o
 }
 
 // Addresses implements pml.Module.
 func (m *Module) Addresses() []framework.Address {
-	return append(m.node.Addresses(), m.network.Addresses()...)
+	return append(m.nodePML.Addresses(), m.networkPML.Addresses()...)
 }
 
 // CIDs implements pml.Module.
-func (m *Module) CIDs() *cid.Table { return m.network.CIDs() }
+func (m *Module) CIDs() *cid.Table { return m.networkPML.CIDs() }
 
 // Caps implements pml.Module. A receive from any source involves both PMLs.
 func (m *Module) Caps() pml.Caps {
-	caps := Caps(m.network.Caps(), m.node.Caps())
+	caps := Caps(m.networkPML.Caps(), m.nodePML.Caps())
 	caps.Arrivals = false // Arrivals in the network are not known.
 	return caps
 }
@@ -94,7 +94,7 @@ func Caps(a, b pml.Caps) pml.Caps {
 
 // FitsRanks implements pml.RankLimiter.
 func (m *Module) FitsRanks(members pml.Members) error {
-	for _, part := range []pml.Module{m.network, m.node} {
+	for _, part := range []pml.Module{m.networkPML, m.nodePML} {
 		if l, ok := framework.As[pml.RankLimiter](part); ok {
 			if err := l.FitsRanks(members); err != nil {
 				return err
@@ -107,27 +107,27 @@ func (m *Module) FitsRanks(members pml.Members) error {
 // Learn implements pml.Module.
 func (m *Module) Learn(peer framework.Incarnation, card framework.Card) error {
 	m.mu.Lock()
-	m.changes++
+	m.incarnationChanges++
 	if delete(m.localIncarnations, peer.ID); card.OnNode(m.env.Node) {
 		m.localIncarnations[peer.ID] = peer
 	}
 	m.mu.Unlock()
-	if err := m.node.Learn(peer, card); err != nil {
+	if err := m.nodePML.Learn(peer, card); err != nil {
 		return err
 	}
-	return m.network.Learn(peer, card)
+	return m.networkPML.Learn(peer, card)
 }
 
 // PeerChanged implements pml.Module. Messages of the process on the node arrive before the network's PML ends receives
 // from any source.
 func (m *Module) PeerChanged(ev framework.PeerEvent) {
-	m.node.PeerChanged(ev)
-	m.network.PeerChanged(ev)
+	m.nodePML.PeerChanged(ev)
+	m.networkPML.PeerChanged(ev)
 }
 
 // DropPeer implements pml.PeerDropper. It returns true when both PMLs have dropped the process.
 func (m *Module) DropPeer(peer framework.Incarnation) bool {
-	for _, part := range []pml.Module{m.node, m.network} {
+	for _, part := range []pml.Module{m.nodePML, m.networkPML} {
 		if d, ok := framework.As[pml.PeerDropper](part); !ok || !d.DropPeer(peer) {
 			return false
 		}
@@ -142,14 +142,14 @@ func (m *Module) DropPeer(peer framework.Incarnation) bool {
 
 // Refuse implements pml.Module.
 func (m *Module) Refuse(s cid.Span, endpoint int) {
-	m.node.Refuse(s, endpoint)
-	m.network.Refuse(s, endpoint)
+	m.nodePML.Refuse(s, endpoint)
+	m.networkPML.Refuse(s, endpoint)
 }
 
 // Inquire implements pml.Module.
 func (m *Module) Inquire(by framework.ProcID) {
-	m.node.Inquire(by)
-	m.network.Inquire(by)
+	m.nodePML.Inquire(by)
+	m.networkPML.Inquire(by)
 }
 
 // isLocal reports whether another process is on this node. Both ends of a pair get the same result from their cards.
@@ -166,11 +166,11 @@ func (m *Module) isOnNode(peer framework.Incarnation) bool {
 
 // Route implements pml.Module.
 func (m *Module) Route(peer framework.Incarnation) pml.Route {
-	remote := m.network.Route(peer)
+	remote := m.networkPML.Route(peer)
 	if peer == m.env.Self || !m.isLocal(peer) {
 		return remote
 	}
-	route := m.node.Route(peer)
+	route := m.nodePML.Route(peer)
 	route.PML = remote.PML
 	route.Rejected = append(route.Rejected, remote.Rejected...)
 	if remote.Transport != "" {
@@ -181,11 +181,11 @@ func (m *Module) Route(peer framework.Incarnation) pml.Route {
 }
 
 // Stats implements pml.Module.
-func (m *Module) Stats() []pml.PeerStats { return append(m.node.Stats(), m.network.Stats()...) }
+func (m *Module) Stats() []pml.PeerStats { return append(m.nodePML.Stats(), m.networkPML.Stats()...) }
 
 // Flush implements pml.Module.
 func (m *Module) Flush(ctx context.Context) error {
-	return errors.Join(m.node.Flush(ctx), m.network.Flush(ctx))
+	return errors.Join(m.nodePML.Flush(ctx), m.networkPML.Flush(ctx))
 }
 
 // Close implements pml.Module. A receive that has matched a message of the node ends when the node's PML is closed.
@@ -194,10 +194,10 @@ func (m *Module) Close() error {
 	e.Lock()
 	m.joiner.isClosed = true
 	e.Unlock()
-	err := m.network.Close()
+	err := m.networkPML.Close()
 	e.Lock()
 	defer e.Unlock()
-	for _, r := range m.joiner.requests {
+	for _, r := range m.joiner.allRequests {
 		if r.w != nil && !r.Done() && !r.hasMessage {
 			r.fail(fmt.Errorf("%w: the last session was closed meanwhile", framework.ErrClosed))
 		}
@@ -219,7 +219,7 @@ func (m *Module) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	switch {
 	case s.onNode == 0:
-		c, err := m.network.AddComm(spec)
+		c, err := m.networkPML.AddComm(spec)
 		if err == nil {
 			m.releaseSplit(s)
 		}
@@ -239,12 +239,12 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 	watchable, ok := framework.As[pml.Watchable](node)
 	if !ok {
 		err = fmt.Errorf("%w: pml %s cannot serve the processes of a node beside a network: it does not report arrivals",
-			framework.ErrUnsupported, m.node.Capabilities().PML)
+			framework.ErrUnsupported, m.nodePML.Capabilities().PML)
 	}
 	spec.Elsewhere = s.notInNetwork
 	var network pml.Comm
 	if err == nil {
-		network, err = m.network.AddComm(spec)
+		network, err = m.networkPML.AddComm(spec)
 	}
 	if err != nil {
 		node.Close()
@@ -255,16 +255,16 @@ func (m *Module) addComm(spec pml.CommSpec, s *split) (pml.Comm, error) {
 
 // nodeComm creates a communicator's part on the node.
 func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, error) {
-	table := m.node.CIDs()
+	table := m.nodePML.CIDs()
 	local, err := table.Reserve()
 	if err != nil {
-		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Capabilities().PML, err)
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.networkPML.Capabilities().PML, err)
 	}
 	spec.Local, spec.Agreed, spec.Indices, spec.Elsewhere = local, false, nil, elsewhere
-	c, err := m.node.AddComm(spec)
+	c, err := m.nodePML.AddComm(spec)
 	if err != nil {
 		table.Close(local)
-		return nil, fmt.Errorf("pml %s: on the node: %w", m.network.Capabilities().PML, err)
+		return nil, fmt.Errorf("pml %s: on the node: %w", m.networkPML.Capabilities().PML, err)
 	}
 	return c, nil
 }
@@ -272,9 +272,9 @@ func (m *Module) nodeComm(spec pml.CommSpec, elsewhere *pml.RankSet) (pml.Comm, 
 // nodeOnly is a communicator with all members on this node.
 type nodeOnly struct {
 	pml.Comm
-	network *cid.Table
+	networkIDs *cid.Table
 	// The communicator's id in network.
-	local cid.Local
+	networkLocalID cid.Local
 }
 
 // Unwrap lets framework.As find the optional interfaces of the node's Comm, such as Watchable.
@@ -283,18 +283,18 @@ func (c *nodeOnly) Unwrap() any { return c.Comm }
 // Close implements pml.Comm. The id was never used in the network.
 func (c *nodeOnly) Close() {
 	c.Comm.Close()
-	c.network.Close(c.local) // A second call has no effect.
+	c.networkIDs.Close(c.networkLocalID) // A second call has no effect.
 }
 
 // Inspect implements pml.Module.
 func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, progress.ObserveLimit) // One limit for all three.
 	defer cancel()
-	all, err := m.network.Inspect(ctx)
+	all, err := m.networkPML.Inspect(ctx)
 	if err != nil {
 		return all, err
 	}
-	node, err := m.node.Inspect(ctx)
+	node, err := m.nodePML.Inspect(ctx)
 	if err == nil {
 		err = m.env.Engine.Observe(ctx, func() {
 			node.Comms = append(node.Comms, m.joiner.Inspect()...)
@@ -310,17 +310,17 @@ func (m *Module) Inspect(ctx context.Context) (pml.Inspection, error) {
 func (w *wildcards) inspect() pml.CommInspection {
 	spec := &w.c.spec
 	x := pml.CommInspection{ID: spec.ID, Endpoint: spec.Members.Member(spec.Rank).Endpoint, Name: spec.Name, Local: spec.Local}
-	for _, from := range w.peers.All() {
-		w.queues.Posted(from, func(r *match.Recv[request]) {
-			x.Posted = append(x.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.buf.Len(), Plane: w.plane, State: "posted"})
+	for _, from := range w.nodePeers.All() {
+		w.matchQueues.Posted(from, func(r *match.Recv[request]) {
+			x.Posted = append(x.Posted, pml.Pending{Peer: r.Source, Tag: r.Tag, Bytes: r.Owner.userBuf.Len(), Plane: w.plane, State: "posted"})
 		})
 	}
 	add := func(msg *match.Message[message]) {
-		x.Unexpected = append(x.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: int64(msg.Owner.bytes), Plane: w.plane, State: "arrived"})
+		x.Unexpected = append(x.Unexpected, pml.Pending{Peer: msg.Source, Tag: msg.Tag, Bytes: int64(msg.Owner.messageBytes), Plane: w.plane, State: "arrived"})
 	}
-	w.queues.Unexpected(add)
-	for _, msg := range w.arrived {
-		add(&msg.node)
+	w.matchQueues.Unexpected(add)
+	for _, msg := range w.arrivedMessages {
+		add(&msg.queueNode)
 	}
 	return x
 }

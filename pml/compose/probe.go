@@ -76,7 +76,7 @@ func (c *comm) probe(src, tag int, plane pml.Plane, claim bool) (pml.Claimed, pm
 func (w *wildcards) probeNetwork(tag int, claim bool) (pml.Claimed, pml.Status, bool, error) {
 	e := w.c.j.engine
 	e.Release()
-	k, st, ok, err := probeIn(w.c.network, pml.AnySource, tag, w.plane, claim)
+	k, st, ok, err := probeIn(w.c.networkComm, pml.AnySource, tag, w.plane, claim)
 	e.Lock()
 	if ok {
 		return k, st, ok, err
@@ -84,7 +84,7 @@ func (w *wildcards) probeNetwork(tag int, claim bool) (pml.Claimed, pml.Status, 
 	if k, st, ok, _ := w.find(pml.AnySource, tag, claim); ok { // It has arrived meanwhile.
 		return k, st, ok, nil
 	}
-	if err == nil && len(w.arrived) == 0 {
+	if err == nil && len(w.arrivedMessages) == 0 {
 		err = w.pendingReason()
 	}
 	return k, st, false, err
@@ -95,19 +95,19 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 	if err := w.c.closedError(); err != nil {
 		return nil, pml.NoMessage(), false, err
 	}
-	if found := w.queues.Find(w.from(src), src, tag); found != nil {
+	if found := w.matchQueues.Find(w.from(src), src, tag); found != nil {
 		msg := found.Owner
 		if !claim {
 			return nil, msg.status(), true, nil
 		}
 		w.takeUnexpected(msg)
-		return msg.claimed, msg.status(), true, nil
+		return msg.claimedMessage, msg.status(), true, nil
 	}
 	if src == pml.AnySource {
 		return nil, pml.NoMessage(), false, nil
 	}
-	err := w.c.watchable.SourceError(src, w.plane)
-	if err != nil && len(w.arrived) > 0 { // Its message may be among them.
+	err := w.c.watchableNode.SourceError(src, w.plane)
+	if err != nil && len(w.arrivedMessages) > 0 { // Its message may be among them.
 		w.mustRecheck, err = true, nil
 	}
 	return nil, pml.NoMessage(), false, err
@@ -116,10 +116,10 @@ func (w *wildcards) find(src, tag int, claim bool) (pml.Claimed, pml.Status, boo
 // probe is a blocked probe, which repeats after an arrival on the node.
 type probe struct {
 	wake progress.Completion
-	// stop ends the network's probe. It is nil if the message must come from the node.
-	stop context.CancelCauseFunc
-	// isWoken is set if stop was called to repeat the probe. The network may be a composition too, and in its probe that
-	// call is not an arrival.
+	// stopNetwork ends the network's probe. It is nil if the message must come from the node.
+	stopNetwork context.CancelCauseFunc
+	// isWoken is set if stopNetwork was called to repeat the probe. The network may be a composition too, and in its probe
+	// that call is not an arrival.
 	isWoken bool
 }
 
@@ -128,10 +128,10 @@ var errArrived = errors.New("a message has arrived on the node")
 
 // wakeProbes repeats blocked probes. Lock held.
 func (w *wildcards) wakeProbes() {
-	for _, p := range w.probes {
-		if p.stop != nil {
+	for _, p := range w.activeProbes {
+		if p.stopNetwork != nil {
 			p.isWoken = true
-			p.stop(errArrived)
+			p.stopNetwork(errArrived)
 		} else if !p.wake.Done() {
 			w.c.j.engine.Complete(&p.wake)
 		}
@@ -161,13 +161,13 @@ func (c *comm) await(ctx context.Context, src, tag int, plane pml.Plane, claim b
 			w.mustRecheck = true // The reason is checked again after settle.
 		}
 		p := new(probe)
-		w.probes = append(w.probes, p)
+		w.activeProbes = append(w.activeProbes, p)
 		if src != pml.AnySource {
 			err = e.Wait(ctx, &p.wake, nil)
 		} else {
 			k, st, err = w.awaitNetwork(ctx, p, tag, claim)
 		}
-		w.probes = slices.DeleteFunc(w.probes, func(x *probe) bool { return x == p })
+		w.activeProbes = slices.DeleteFunc(w.activeProbes, func(x *probe) bool { return x == p })
 		switch {
 		case err != nil && p.isWoken:
 		case err != nil:
@@ -186,10 +186,10 @@ func (w *wildcards) awaitNetwork(ctx context.Context, p *probe, tag int, claim b
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, p.stop = context.WithCancelCause(ctx)
+	ctx, p.stopNetwork = context.WithCancelCause(ctx)
 	e := w.c.j.engine
 	e.Release()
 	defer e.Lock()
-	defer p.stop(nil)
-	return awaitIn(ctx, w.c.network, pml.AnySource, tag, w.plane, claim)
+	defer p.stopNetwork(nil)
+	return awaitIn(ctx, w.c.networkComm, pml.AnySource, tag, w.plane, claim)
 }

@@ -17,8 +17,8 @@ type split struct {
 	// notInNetwork is CommSpec.Elsewhere of the network's Comm.
 	notInNetwork *pml.RankSet
 
-	// changes is Module.changes at its creation.
-	changes uint64
+	// incarnationChanges is Module.incarnationChanges at its creation.
+	incarnationChanges uint64
 	// handleCount counts the communicators of this process that use it.
 	handleCount int
 }
@@ -34,14 +34,14 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 	key := splitKey{spec.Members, spec.Elsewhere}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.splits[key]
+	s := m.splitsByKey[key]
 	if last := m.lastSplit.Value(); s == nil && last != nil && last.key == key {
 		s = last
 	}
-	if s == nil || s.changes != m.changes {
+	if s == nil || s.incarnationChanges != m.incarnationChanges {
 		s = m.newSplit(key, spec)
 	}
-	m.splits[key], m.lastSplit = s, weak.Make(s)
+	m.splitsByKey[key], m.lastSplit = s, weak.Make(s)
 	s.handleCount++
 	return s
 }
@@ -50,7 +50,7 @@ func (m *Module) split(spec *pml.CommSpec) *split {
 // is held.
 func (m *Module) newSplit(key splitKey, spec *pml.CommSpec) *split {
 	n := spec.Members.Len()
-	s := &split{key: key, changes: m.changes, Sides: Sides{OnNode: pml.NewRankSet(n), IsWhole: true}}
+	s := &split{key: key, incarnationChanges: m.incarnationChanges, Sides: Sides{OnNode: pml.NewRankSet(n), IsWhole: true}}
 	if spec.Elsewhere == nil {
 		s.NotOnNode, s.notInNetwork = s.OnNode.Complement(), s.OnNode
 	} else {
@@ -93,7 +93,7 @@ func addIf(s *pml.RankSet, rank int, condition bool) {
 func (m *Module) releaseSplit(s *split) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s.handleCount--; s.handleCount == 0 && m.splits[s.key] == s {
-		delete(m.splits, s.key)
+	if s.handleCount--; s.handleCount == 0 && m.splitsByKey[s.key] == s {
+		delete(m.splitsByKey, s.key)
 	}
 }

@@ -12,15 +12,15 @@ import (
 func (c *comm) Suspend(plane pml.Plane, why error) {
 	e := c.j.engine
 	e.Lock()
-	c.suspended[plane] = why
+	c.suspendReasons[plane] = why
 	if w := c.byPlane[plane]; w != nil {
-		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.SetSuspended(why) })
+		w.matchQueues.Posted(nil, func(r *match.Recv[request]) { r.Owner.SetSuspended(why) })
 		w.wakeProbes()
 	}
 	e.Release()
 	if why == nil {
-		c.node.Suspend(plane, nil)
-		c.network.Suspend(plane, nil)
+		c.nodeComm.Suspend(plane, nil)
+		c.networkComm.Suspend(plane, nil)
 	}
 }
 
@@ -41,5 +41,5 @@ func (w *wildcards) pendingReason() error {
 	if w.lostError != nil {
 		return w.lostError
 	}
-	return w.c.suspended[w.plane]
+	return w.c.suspendReasons[w.plane]
 }

@@ -21,34 +21,33 @@ import (
 //
 // Receives from members on the node that were posted before stay with its PML, and match first.
 type wildcards struct {
-	c      *comm
-	plane  pml.Plane
-	queues match.Queues[request, message]
-	// peers has the queues of the members on the node.
-	peers base.Table[*match.Peer[request, message]]
+	c           *comm
+	plane       pml.Plane
+	matchQueues match.Queues[request, message]
+	// nodePeers has the queues of the members on the node.
+	nodePeers base.Table[*match.Peer[request, message]]
 
-	// arrived has the messages that are not in the queues yet.
-	arrived []*message
-	// withdrawing is the receive that is being withdrawn from the network for arrived[0].
-	withdrawing *request
+	// arrivedMessages has the messages that are not in the queues yet.
+	arrivedMessages []*message
+	// withdrawingRecv is the receive that is being withdrawn from the network for arrivedMessages[0].
+	withdrawingRecv *request
 	// eagerMatch is the receive that Eager has matched for the next call of Arrived.
-	eagerMatch *request
-	// pending counts incomplete receives.
-	pending int
+	eagerMatch   *request
+	pendingRecvs int
 	// mustRecheck is set if a message may no longer come for some receive or probe.
 	mustRecheck bool
 	isWatching  bool
 	// lostError is the error of receives from any source, see checkLost.
-	lostError error
-	probes    []*probe
+	lostError    error
+	activeProbes []*probe
 }
 
 // message is a message of the node.
 type message struct {
-	node    match.Message[message]
-	w       *wildcards
-	claimed pml.Claimed
-	bytes   int
+	queueNode      match.Message[message]
+	w              *wildcards
+	claimedMessage pml.Claimed
+	messageBytes   int
 	// isQueued is set while it is in the unexpected queue.
 	isQueued bool
 	// isReturnRefused is set if Return has refused to return it to its sender.
@@ -56,19 +55,19 @@ type message struct {
 }
 
 func (msg *message) status() pml.Status {
-	return pml.Status{Source: msg.node.Source, Tag: msg.node.Tag, Bytes: msg.bytes}
+	return pml.Status{Source: msg.queueNode.Source, Tag: msg.queueNode.Tag, Bytes: msg.messageBytes}
 }
 
 func newWildcards(c *comm, plane pml.Plane) *wildcards {
-	return &wildcards{c: c, plane: plane, peers: base.NewTable[*match.Peer[request, message]](c.onNode.Len(), c.sides.IsWhole)}
+	return &wildcards{c: c, plane: plane, nodePeers: base.NewTable[*match.Peer[request, message]](c.onNode.Len(), c.sides.IsWhole)}
 }
 
 // watch starts the watch. Lock held.
 func (w *wildcards) watch() {
 	w.isWatching = true
-	w.c.j.watching[w] = struct{}{}
+	w.c.j.watchingWildcards[w] = struct{}{}
 	w.checkLost()
-	w.c.watchable.Watch(w.plane, w)
+	w.c.watchableNode.Watch(w.plane, w)
 }
 
 // checkLost sets lostError if a member on the node is unreachable. The network's PML, which has the receives from any
@@ -78,9 +77,9 @@ func (w *wildcards) checkLost() {
 		if !w.c.sides.isOnNode(src) {
 			continue
 		}
-		if err := w.c.watchable.SourceError(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
+		if err := w.c.watchableNode.SourceError(src, w.plane); err != nil && !errors.Is(err, framework.ErrPeerClosed) {
 			// Failures are reported to the network's PML too, and fail no receive that can be suspended.
-			if w.lostError = w.c.watchable.SourceError(pml.AnySource, w.plane); w.lostError != nil {
+			if w.lostError = w.c.watchableNode.SourceError(pml.AnySource, w.plane); w.lostError != nil {
 				return
 			}
 		}
@@ -90,55 +89,55 @@ func (w *wildcards) checkLost() {
 // endIfUnused ends the watch of a closed communicator without pending receives, so that senders of unreceived messages
 // do not wait. Lock held.
 func (w *wildcards) endIfUnused() {
-	if !w.c.isNodeClosed || w.pending > 0 || !w.isWatching || w.c.j.isClosed {
+	if !w.c.isNodeClosed || w.pendingRecvs > 0 || !w.isWatching || w.c.j.isClosed {
 		return
 	}
 	w.isWatching = false
-	delete(w.c.j.watching, w)
-	for _, msg := range w.arrived {
-		msg.claimed.Drop()
+	delete(w.c.j.watchingWildcards, w)
+	for _, msg := range w.arrivedMessages {
+		msg.claimedMessage.Drop()
 	}
-	w.arrived = nil
-	w.queues.Unexpected(func(msg *match.Message[message]) {
+	w.arrivedMessages = nil
+	w.matchQueues.Unexpected(func(msg *match.Message[message]) {
 		w.takeUnexpected(msg.Owner)
-		msg.Owner.claimed.Drop()
+		msg.Owner.claimedMessage.Drop()
 	})
-	w.c.watchable.Watch(w.plane, nil)
+	w.c.watchableNode.Watch(w.plane, nil)
 }
 
 // post posts a receive from any source, or from a member on the node. Lock held.
 func (w *wildcards) post(buf pml.Buffer, src, tag int) *request {
 	c := w.c
 	r := c.j.newRequest(w)
-	r.buf = buf
-	r.posted.Source, r.posted.Tag = src, tag
-	w.pending++
+	r.userBuf = buf
+	r.postedRecv.Source, r.postedRecv.Tag = src, tag
+	w.pendingRecvs++
 	if err := c.closedError(); err != nil {
 		r.fail(err)
 		return r
 	}
-	if found := w.queues.Post(w.from(src), &r.posted); found != nil {
+	if found := w.matchQueues.Post(w.from(src), &r.postedRecv); found != nil {
 		r.emitRecv()
 		found.Owner.isQueued = false
 		r.deliver(found.Owner)
 		return r
 	}
 	if src == pml.AnySource {
-		r.followInner(c.network.StartRecv(buf, src, tag, w.plane))
+		r.followInner(c.networkComm.StartRecv(buf, src, tag, w.plane))
 		switch {
-		case w.lostError == nil || r.inner == nil:
-		case len(w.arrived) > 0: // Its message may be among them.
+		case w.lostError == nil || r.innerRequest == nil:
+		case len(w.arrivedMessages) > 0: // Its message may be among them.
 			w.mustRecheck = true
 		default:
 			r.withdraw(w.lostError)
 		}
-		r.SetSuspended(c.suspended[w.plane])
+		r.SetSuspended(c.suspendReasons[w.plane])
 		return r
 	}
 	r.emitRecv()
-	switch err := c.watchable.SourceError(src, w.plane); {
+	switch err := c.watchableNode.SourceError(src, w.plane); {
 	case err == nil:
-	case len(w.arrived) > 0: // Its message may be among them.
+	case len(w.arrivedMessages) > 0: // Its message may be among them.
 		w.mustRecheck = true
 	default:
 		r.fail(err)
@@ -156,39 +155,39 @@ func (w *wildcards) from(src int) *match.Peer[request, message] {
 
 // peer returns the queues of a member on the node.
 func (w *wildcards) peer(src int) *match.Peer[request, message] {
-	p := w.peers.Get(src)
+	p := w.nodePeers.Get(src)
 	if p == nil {
 		p = new(match.Peer[request, message])
-		w.peers.Set(src, p)
+		w.nodePeers.Set(src, p)
 	}
 	return p
 }
 
 // Eager implements pml.Watcher. A message waits behind others in arrived, or if the network has its receive too.
 func (w *wildcards) Eager(src, tag int, payload []byte) bool {
-	if len(w.arrived) > 0 {
+	if len(w.arrivedMessages) > 0 {
 		return false
 	}
-	found := w.queues.Arrive(w.peer(src), tag)
+	found := w.matchQueues.Arrive(w.peer(src), tag)
 	if found == nil {
 		return false
 	}
 	r := found.Owner
-	if r.inner != nil {
+	if r.innerRequest != nil {
 		w.eagerMatch = r
 		return false
 	}
-	r.finish(pml.Status{Source: src, Tag: tag, Bytes: len(payload), Err: base.Deliver(r.buf, payload)})
+	r.finish(pml.Status{Source: src, Tag: tag, Bytes: len(payload), Err: base.Deliver(r.userBuf, payload)})
 	return true
 }
 
 // Arrived implements pml.Watcher.
 func (w *wildcards) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
-	msg := &message{w: w, claimed: k, bytes: st.Bytes}
-	msg.node.Owner, msg.node.Source, msg.node.Tag = msg, st.Source, st.Tag
-	w.arrived = append(w.arrived, msg)
+	msg := &message{w: w, claimedMessage: k, messageBytes: st.Bytes}
+	msg.queueNode.Owner, msg.queueNode.Source, msg.queueNode.Tag = msg, st.Source, st.Tag
+	w.arrivedMessages = append(w.arrivedMessages, msg)
 	w.settle()
-	if msg.claimed == nil {
+	if msg.claimedMessage == nil {
 		return nil
 	}
 	return msg
@@ -202,18 +201,18 @@ func (msg *message) Return() bool {
 		w.takeUnexpected(msg)
 		return true
 	}
-	i := slices.Index(w.arrived, msg)
-	if i < 0 || i == 0 && w.withdrawing != nil {
+	i := slices.Index(w.arrivedMessages, msg)
+	if i < 0 || i == 0 && w.withdrawingRecv != nil {
 		msg.isReturnRefused = i == 0
 		return false
 	}
-	w.arrived = slices.Delete(w.arrived, i, i+1)
+	w.arrivedMessages = slices.Delete(w.arrivedMessages, i, i+1)
 	return true
 }
 
 // takeUnexpected removes a message from the unexpected queue. Lock held.
 func (w *wildcards) takeUnexpected(msg *message) {
-	w.queues.RemoveUnexpected(&msg.node)
+	w.matchQueues.RemoveUnexpected(&msg.queueNode)
 	msg.isQueued = false
 }
 
@@ -222,7 +221,7 @@ func (w *wildcards) takeUnexpected(msg *message) {
 func (w *wildcards) matchArrival(msg *message) (r *request) {
 	if r = w.eagerMatch; r != nil {
 		w.eagerMatch = nil
-	} else if found := w.queues.Arrive(w.peer(msg.node.Source), msg.node.Tag); found != nil {
+	} else if found := w.matchQueues.Arrive(w.peer(msg.queueNode.Source), msg.queueNode.Tag); found != nil {
 		r = found.Owner
 	}
 	return r
@@ -237,41 +236,41 @@ func (w *wildcards) Changed() {
 // settle matches the arrived messages, in order, and then ends the receives whose message cannot come any more. Lock
 // held.
 func (w *wildcards) settle() {
-	for len(w.arrived) > 0 && w.withdrawing == nil {
-		msg := w.arrived[0]
+	for len(w.arrivedMessages) > 0 && w.withdrawingRecv == nil {
+		msg := w.arrivedMessages[0]
 		if msg.isReturnRefused {
-			w.arrived = w.arrived[1:]
-			msg.claimed.Drop()
+			w.arrivedMessages = w.arrivedMessages[1:]
+			msg.claimedMessage.Drop()
 			continue
 		}
 		r := w.matchArrival(msg)
 		switch {
 		case r == nil:
-			w.arrived = w.arrived[1:]
-			w.queues.AddUnexpected(w.peer(msg.node.Source), &msg.node)
+			w.arrivedMessages = w.arrivedMessages[1:]
+			w.matchQueues.AddUnexpected(w.peer(msg.queueNode.Source), &msg.queueNode)
 			msg.isQueued = true
 			w.wakeProbes()
-		case r.inner != nil:
-			w.withdrawing = r
-			r.Resume()             // It has a message of the node or of the network.
-			r.inner.CancelLocked() // It may complete within the call.
+		case r.innerRequest != nil:
+			w.withdrawingRecv = r
+			r.Resume()                    // It has a message of the node or of the network.
+			r.innerRequest.CancelLocked() // It may complete within the call.
 		default:
-			w.arrived = w.arrived[1:]
+			w.arrivedMessages = w.arrivedMessages[1:]
 			r.deliver(msg)
 		}
 	}
-	if !w.mustRecheck || len(w.arrived) > 0 {
+	if !w.mustRecheck || len(w.arrivedMessages) > 0 {
 		return
 	}
 	w.mustRecheck = false
 	w.checkLost()
 	w.wakeProbes()
 	if w.lostError != nil {
-		w.queues.Posted(nil, func(r *match.Recv[request]) { r.Owner.withdraw(w.lostError) })
+		w.matchQueues.Posted(nil, func(r *match.Recv[request]) { r.Owner.withdraw(w.lostError) })
 	}
-	for src, from := range w.peers.All() {
-		if err := w.c.watchable.SourceError(src, w.plane); err != nil {
-			w.queues.Posted(from, func(r *match.Recv[request]) { r.Owner.fail(err) })
+	for src, from := range w.nodePeers.All() {
+		if err := w.c.watchableNode.SourceError(src, w.plane); err != nil {
+			w.matchQueues.Posted(from, func(r *match.Recv[request]) { r.Owner.fail(err) })
 		}
 	}
 }
