@@ -34,14 +34,14 @@ type State struct {
 // Comm returns a new communicator, or an error if the spec is invalid. The card of every member must have come
 // (Learn, or pml.Env's Cards). Drop releases it.
 func (t *Procs[P]) Comm(spec pml.CommSpec, closing cid.CommClose) (c Comm[P], err error) {
-	if err := check(t.pml, &spec, t.env.Self); err != nil {
+	if err := check(t.pmlName, &spec, t.env.Self); err != nil {
 		return c, err
 	}
 	r, err := t.roster(spec.Members)
 	if err != nil {
 		return c, err
 	}
-	if err := r.checkElsewhere(t.pml, &spec); err != nil {
+	if err := r.checkElsewhere(t.pmlName, &spec); err != nil {
 		t.releaseRoster(r)
 		return c, err
 	}
@@ -72,7 +72,7 @@ func check(name string, spec *pml.CommSpec, self framework.Incarnation) error {
 func (c *State) ID() cid.EndpointID { return cid.EndpointID{Extended: c.Spec.ID, Endpoint: c.Endpoint} }
 
 // IsWhole reports whether each process has one rank.
-func (c *Comm[P]) IsWhole() bool { return c.roster.ranks == nil }
+func (c *Comm[P]) IsWhole() bool { return c.roster.ranksByProc == nil }
 
 // HighestEndpoint returns the highest endpoint of all members.
 func (c *Comm[P]) HighestEndpoint() uint16 { return c.roster.highestEndpoint }
@@ -138,7 +138,7 @@ func (c *Comm[P]) EndpointOf(rank int) uint16 {
 // Failed returns the members that have failed or are unreachable.
 func (c *Comm[P]) Failed() iter.Seq[P] {
 	return func(yield func(P) bool) {
-		for _, all := range [...][]int{c.roster.unreachable, c.roster.failed} {
+		for _, all := range [...][]int{c.roster.unreachableRanks, c.roster.failedRanks} {
 			for _, first := range all {
 				if !yield(c.Proc(first)) {
 					return
@@ -226,7 +226,7 @@ func (c *Comm[P]) SourceError(rank int, plane pml.Plane) error {
 		return err
 	}
 	if rank != pml.AnySource {
-		if err, hasEnded := c.roster.ended[c.roster.firstRank(rank)]; hasEnded {
+		if err, hasEnded := c.roster.endErrs[c.roster.firstRank(rank)]; hasEnded {
 			return c.MemberError(err, rank)
 		}
 		return nil
@@ -237,10 +237,10 @@ func (c *Comm[P]) SourceError(rank int, plane pml.Plane) error {
 // anySourceError returns the error of receives from any source, or nil. The failure of a member suspends them, and
 // Suspend may not have been called yet. An unreachable member fails them.
 func (c *Comm[P]) anySourceError(plane pml.Plane) error {
-	if broken := c.roster.unreachable; len(broken) > 0 {
-		return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.MemberError(c.roster.ended[broken[0]], broken[0]))
+	if broken := c.roster.unreachableRanks; len(broken) > 0 {
+		return fmt.Errorf("%w: %w", framework.ErrProcFailedPending, c.MemberError(c.roster.endErrs[broken[0]], broken[0]))
 	}
-	deaths := len(c.roster.failed)
+	deaths := len(c.roster.failedRanks)
 	if deaths > 0 && (c.Suspended[plane] != nil || c.suspendedFailures[plane] != deaths) {
 		return nil
 	}
@@ -250,7 +250,7 @@ func (c *Comm[P]) anySourceError(plane pml.Plane) error {
 // SetSuspended stores the reason of a suspension, nil for none.
 func (c *Comm[P]) SetSuspended(plane pml.Plane, why error) {
 	c.Suspended[plane] = why
-	c.suspendedFailures[plane] = len(c.roster.failed)
+	c.suspendedFailures[plane] = len(c.roster.failedRanks)
 }
 
 // othersError returns an error if all other members have ended, otherwise nil.

@@ -76,8 +76,8 @@ func TestComm_MembersOfOwnProcess_AreElsewhere(t *testing.T) {
 		if err == nil {
 			procs.Drop(&known)
 		}
-		if len(procs.rosters) != 0 {
-			t.Errorf("%s: %d rosters are left", c.what, len(procs.rosters))
+		if len(procs.newestRosters) != 0 {
+			t.Errorf("%s: %d rosters are left", c.what, len(procs.newestRosters))
 		}
 	}
 }
@@ -136,8 +136,8 @@ func TestComm_HandlesOfOneProcess_ShareTables(t *testing.T) {
 		comms.Remove(&handles[i].State)
 		procs.Drop(&handles[i])
 	}
-	if len(procs.rosters) != 0 || len(comms.ByID) != 0 {
-		t.Errorf("%d rosters and %d handles are left", len(procs.rosters), len(comms.ByID))
+	if len(procs.newestRosters) != 0 || len(comms.ByID) != 0 {
+		t.Errorf("%d rosters and %d handles are left", len(procs.newestRosters), len(comms.ByID))
 	}
 }
 
@@ -164,8 +164,8 @@ func TestComm_ProcessRenewed_OlderHandlesKeepIt(t *testing.T) {
 	}
 	procs.Drop(&before)
 	procs.Drop(&after)
-	if len(procs.rosters) != 0 {
-		t.Errorf("%d rosters are left", len(procs.rosters))
+	if len(procs.newestRosters) != 0 {
+		t.Errorf("%d rosters are left", len(procs.newestRosters))
 	}
 }
 

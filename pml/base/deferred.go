@@ -15,13 +15,13 @@ const (
 
 // deferral has the arguments of a deferred call.
 type deferral struct {
-	kind    deferredKind
-	mode    pml.Mode
-	plane   pml.Plane
-	buf     pml.Buffer
-	peer    int
-	tag     int
-	claimed pml.Claimed
+	kind           deferredKind
+	mode           pml.Mode
+	plane          pml.Plane
+	userBuf        pml.Buffer
+	peerRank       int
+	tag            int
+	claimedMessage pml.Claimed
 }
 
 // deferred is a deferred operation, and the task that starts it. The rank's lock guards it.
@@ -36,41 +36,40 @@ type deferred struct {
 	isStarted  bool
 	isCanceled bool
 	// isReleased is set if the request was released while tasks refer to it.
-	isReleased bool
-	// tasks counts the deferred cancellations.
-	tasks int
-	next  *deferred
+	isReleased      bool
+	deferredCancels int
+	nextFree        *deferred
 
-	// inner is the request of the Comm. The process's lock guards it.
-	inner *pml.Request
+	// innerRequest is the request of the Comm. The process's lock guards it.
+	innerRequest *pml.Request
 }
 
 // start defers an operation. The rank's lock is held.
 func (d *Deferring) start(call deferral) *pml.Request {
 	p := d.pool
-	x := p.free
+	x := p.freeRequests
 	if x == nil {
 		x = &deferred{pool: p}
-		x.Init(p.rank, x)
+		x.Init(p.rankEngine, x)
 	} else {
-		p.free, x.next = x.next, nil
+		p.freeRequests, x.nextFree = x.nextFree, nil
 	}
 	x.Request.Start()
 	x.view, x.deferral = d, call
 	x.isStarted, x.isCanceled, x.isReleased = false, false, false
-	d.unstarted.Add(1)
-	p.rank.Defer(x)
+	d.unstartedOps.Add(1)
+	p.rankEngine.Defer(x)
 	return &x.Request
 }
 
 // Run implements progress.Task.
 func (x *deferred) Run(t *progress.Tasks) {
 	d, p := x.view, x.pool
-	t.LockProcess(p.process)
-	p.rank.Lock()
+	t.LockProcess(p.processEngine)
+	p.rankEngine.Lock()
 	x.isStarted = true
 	isCanceled := x.isCanceled
-	p.rank.ReleaseUnder()
+	p.rankEngine.ReleaseUnder()
 	if isCanceled {
 		st := pml.NoMessage()
 		st.Canceled = true
@@ -78,19 +77,19 @@ func (x *deferred) Run(t *progress.Tasks) {
 	} else {
 		x.followInner(x.startInner(d.Comm))
 	}
-	d.unstarted.Add(-1)
-	t.UnlockProcess(p.process)
+	d.unstartedOps.Add(-1)
+	t.UnlockProcess(p.processEngine)
 }
 
 // startInner starts the operation in the Comm. The process's lock is held.
 func (x *deferred) startInner(c pml.Comm) (*pml.Request, error) {
 	switch x.kind {
 	case deferredSend:
-		return c.StartSend(x.buf, x.peer, x.tag, x.plane, x.mode)
+		return c.StartSend(x.userBuf, x.peerRank, x.tag, x.plane, x.mode)
 	case deferredRecv:
-		return c.StartRecv(x.buf, x.peer, x.tag, x.plane), nil
+		return c.StartRecv(x.userBuf, x.peerRank, x.tag, x.plane), nil
 	}
-	return x.claimed.Start(x.buf)
+	return x.claimedMessage.Start(x.userBuf)
 }
 
 // followInner completes the request with that of the Comm. The process's lock is held.
@@ -103,21 +102,21 @@ func (x *deferred) followInner(r *pml.Request, err error) {
 	case r.Done():
 		x.Completed(r)
 	default:
-		x.inner = r
+		x.innerRequest = r
 		r.Notify(x)
 	}
 }
 
 // Completed implements pml.Notifier.
 func (x *deferred) Completed(r *pml.Request) {
-	x.inner = nil
+	x.innerRequest = nil
 	st, _, _ := r.Take(r.Generation())
 	x.end(st)
 }
 
 // end completes the request. The process's lock is held.
 func (x *deferred) end(st pml.Status) {
-	e := x.pool.rank
+	e := x.pool.rankEngine
 	e.Lock()
 	x.Status, x.deferral = st, deferral{}
 	x.Finish()
@@ -130,8 +129,8 @@ func (x *deferred) Cancel() {
 		x.isCanceled = true // Run completes it.
 		return
 	}
-	x.tasks++
-	x.pool.rank.Defer((*cancelDeferred)(x))
+	x.deferredCancels++
+	x.pool.rankEngine.Defer((*cancelDeferred)(x))
 }
 
 // cancelDeferred is the task that cancels an operation in the Comm.
@@ -141,21 +140,21 @@ type cancelDeferred deferred
 func (k *cancelDeferred) Run(t *progress.Tasks) {
 	x := (*deferred)(k)
 	p := x.pool
-	t.LockProcess(p.process)
-	if x.inner != nil {
-		x.inner.CancelLocked()
+	t.LockProcess(p.processEngine)
+	if x.innerRequest != nil {
+		x.innerRequest.CancelLocked()
 	}
-	t.UnlockProcess(p.process)
-	p.rank.Lock()
-	if x.tasks--; x.tasks == 0 && x.isReleased {
+	t.UnlockProcess(p.processEngine)
+	p.rankEngine.Lock()
+	if x.deferredCancels--; x.deferredCancels == 0 && x.isReleased {
 		x.recycle()
 	}
-	t.Release(p.rank)
+	t.Release(p.rankEngine)
 }
 
 // Release implements pml.Owner.
 func (x *deferred) Release() {
-	if x.tasks > 0 {
+	if x.deferredCancels > 0 {
 		x.isReleased = true
 		return
 	}
@@ -164,7 +163,7 @@ func (x *deferred) Release() {
 
 func (x *deferred) recycle() {
 	x.view = nil
-	x.next, x.pool.free = x.pool.free, x
+	x.nextFree, x.pool.freeRequests = x.pool.freeRequests, x
 }
 
 // First implements pml.Owner.

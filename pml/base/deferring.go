@@ -19,18 +19,18 @@ type Deferring struct {
 	pml.Comm
 	pool *DeferredPool
 	// Number of deferred operations that the Comm has not started.
-	unstarted atomic.Int32
+	unstartedOps atomic.Int32
 }
 
 // DeferredPool is the free list of a rank's deferred requests. The rank's lock guards it.
 type DeferredPool struct {
-	rank, process *progress.Engine
-	free          *deferred
+	rankEngine, processEngine *progress.Engine
+	freeRequests              *deferred
 }
 
 // NewDeferredPool returns the pool of a rank with these engines.
 func NewDeferredPool(rank, process *progress.Engine) *DeferredPool {
-	return &DeferredPool{rank: rank, process: process}
+	return &DeferredPool{rankEngine: rank, processEngine: process}
 }
 
 // NewDeferring returns the view of c for the rank of a pool.
@@ -44,9 +44,9 @@ func (d *Deferring) Unwrap() any { return d.Comm }
 // awaitStarted waits until the Comm has started all deferred operations, so that later ones do not
 // overtake them. It runs their tasks if no other goroutine does. No lock is held.
 func (d *Deferring) awaitStarted() {
-	for d.unstarted.Load() > 0 {
-		d.pool.rank.Lock()
-		d.pool.rank.Release()
+	for d.unstartedOps.Load() > 0 {
+		d.pool.rankEngine.Lock()
+		d.pool.rankEngine.Release()
 		runtime.Gosched()
 	}
 }
@@ -83,12 +83,12 @@ func (d *Deferring) Close() {
 
 // StartSend implements pml.Comm under the rank's lock. All errors are those of the request.
 func (d *Deferring) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
-	return d.start(deferral{kind: deferredSend, buf: buf, peer: dst, tag: tag, plane: plane, mode: mode}), nil
+	return d.start(deferral{kind: deferredSend, userBuf: buf, peerRank: dst, tag: tag, plane: plane, mode: mode}), nil
 }
 
 // StartRecv implements pml.Comm under the rank's lock.
 func (d *Deferring) StartRecv(buf pml.Buffer, src, tag int, plane pml.Plane) *pml.Request {
-	return d.start(deferral{kind: deferredRecv, buf: buf, peer: src, tag: tag, plane: plane})
+	return d.start(deferral{kind: deferredRecv, userBuf: buf, peerRank: src, tag: tag, plane: plane})
 }
 
 // Improbe implements pml.Comm.
@@ -124,20 +124,20 @@ func (k *deferringClaimed) Start(buf pml.Buffer) (*pml.Request, error) {
 		return nil, framework.ErrClosed
 	}
 	k.isUsed = true
-	return k.view.start(deferral{kind: deferredClaimed, buf: buf, claimed: k.Claimed}), nil
+	return k.view.start(deferral{kind: deferredClaimed, userBuf: buf, claimedMessage: k.Claimed}), nil
 }
 
 // Drop implements pml.Claimed.
 func (k *deferringClaimed) Drop() {
 	if !k.isUsed {
 		k.isUsed = true
-		k.view.pool.rank.Defer(k)
+		k.view.pool.rankEngine.Defer(k)
 	}
 }
 
 // Run implements progress.Task. It drops the message.
 func (k *deferringClaimed) Run(t *progress.Tasks) {
-	e := k.view.pool.process
+	e := k.view.pool.processEngine
 	t.LockProcess(e)
 	k.Claimed.Drop()
 	t.UnlockProcess(e)

@@ -11,18 +11,18 @@ const maxDropped = 256
 // dropped is a ring of the last removed incarnations.
 type dropped struct {
 	incarnations map[framework.Incarnation]struct{}
-	// ring has the keys of incarnations in the order of removal, from next on, and zero values.
-	ring [maxDropped]framework.Incarnation
-	next int
+	// removalRing has the keys of incarnations in the order of removal, from nextSlot on, and zero values.
+	removalRing [maxDropped]framework.Incarnation
+	nextSlot    int
 }
 
 func (d *dropped) add(incarnation framework.Incarnation) {
 	if d.incarnations == nil {
 		d.incarnations = map[framework.Incarnation]struct{}{}
 	}
-	delete(d.incarnations, d.ring[d.next])
-	d.incarnations[incarnation], d.ring[d.next] = struct{}{}, incarnation
-	d.next = (d.next + 1) % maxDropped
+	delete(d.incarnations, d.removalRing[d.nextSlot])
+	d.incarnations[incarnation], d.removalRing[d.nextSlot] = struct{}{}, incarnation
+	d.nextSlot = (d.nextSlot + 1) % maxDropped
 }
 
 // contains reports whether an incarnation is on record.
@@ -46,15 +46,15 @@ func (t *Procs[P]) Remove(incarnation framework.Incarnation) (p P, ok bool) {
 		known.isDropped = true
 		delete(t.Incarnations, incarnation.Nonce)
 	}
-	if p != none || t.ends[incarnation.ID].is(incarnation) {
-		t.dropped.add(incarnation)
-		t.changes++
+	if p != none || t.endRecords[incarnation.ID].is(incarnation) {
+		t.droppedIncarnations.add(incarnation)
+		t.processChanges++
 	}
-	if q := t.present[incarnation.ID]; q != none && q.Base().Incarnation == incarnation {
-		delete(t.present, incarnation.ID)
+	if q := t.presentProcs[incarnation.ID]; q != none && q.Base().Incarnation == incarnation {
+		delete(t.presentProcs, incarnation.ID)
 	}
-	if t.ends[incarnation.ID].is(incarnation) {
-		delete(t.ends, incarnation.ID)
+	if t.endRecords[incarnation.ID].is(incarnation) {
+		delete(t.endRecords, incarnation.ID)
 	}
 	return p, true
 }

@@ -11,7 +11,7 @@ import (
 
 // counts are the numbers of entries of all tables.
 func (t *Procs[P]) counts() [4]int {
-	return [4]int{len(t.Incarnations), len(t.present), len(t.ends), len(t.rosters)}
+	return [4]int{len(t.Incarnations), len(t.presentProcs), len(t.endRecords), len(t.newestRosters)}
 }
 
 // comm returns a communicator of process 0 and another one.

@@ -225,7 +225,7 @@ func TestRemove_UnusedMember_WaitsForTheCommunicator(t *testing.T) {
 		t.Fatalf("removed %t, reported %v", ok, reported)
 	}
 	procs.Drop(c)
-	if _, ok := procs.Remove(incarnation(1)); !ok || len(reported) != 1 || len(procs.ends) != 0 {
+	if _, ok := procs.Remove(incarnation(1)); !ok || len(reported) != 1 || len(procs.endRecords) != 0 {
 		t.Errorf("removed %t, reported %v", ok, reported)
 	}
 	if late := world(t, procs, 2); !errors.Is(late.Proc(1).Err, framework.ErrPeerClosed) {

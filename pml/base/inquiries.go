@@ -12,19 +12,19 @@ const maxInquired = 1024
 
 // Inquiries are the events after which waits ask members (pml.Module's Inquire).
 type Inquiries struct {
-	count uint64
-	named map[framework.ProcID]struct{}
+	eventCount uint64
+	namedProcs map[framework.ProcID]struct{}
 }
 
 // RecordEvent records an event.
-func (q *Inquiries) RecordEvent() { q.count++ }
+func (q *Inquiries) RecordEvent() { q.eventCount++ }
 
 // RecordProcess records the process that an event names. RecordEvent follows.
 func (q *Inquiries) RecordProcess(by framework.ProcID) {
-	if q.named == nil {
-		q.named = map[framework.ProcID]struct{}{}
+	if q.namedProcs == nil {
+		q.namedProcs = map[framework.ProcID]struct{}{}
 	}
-	q.named[by] = struct{}{}
+	q.namedProcs[by] = struct{}{}
 }
 
 // InquiryMark is the number of the last event after which a communicator has sent inquiries, plus one.
@@ -32,7 +32,7 @@ type InquiryMark uint64
 
 // IsDue reports whether an event has occurred since the last call, and true for the first call.
 func (a *InquiryMark) IsDue(q *Inquiries) bool {
-	now := InquiryMark(q.count + 1)
+	now := InquiryMark(q.eventCount + 1)
 	isDue := *a != now
 	*a = now
 	return isDue
@@ -54,7 +54,7 @@ func RanksToAsk[P Process, V comparable](c *Comm[P], used *Table[V], q *Inquirie
 				return
 			}
 		}
-		for id := range q.named {
+		for id := range q.namedProcs {
 			first := c.Spec.Members.First(id)
 			if first < 0 {
 				continue

@@ -51,14 +51,14 @@ type Exit struct {
 	// were claimed otherwise. The PML updates them.
 	Received, Claimed uint64
 
-	// total is the number of messages in the goodbye.
-	total uint64
-	// accounted is Received+Claimed at the end of the last search.
-	accounted uint64
-	interval  time.Duration
-	// maxFruitless bounds the fruitless searches in a row at LastGap, and fruitless counts them.
-	maxFruitless int
-	fruitless    int
+	// goodbyeTotal is the number of messages in the goodbye.
+	goodbyeTotal uint64
+	// lastAccounted is Received+Claimed at the end of the last search.
+	lastAccounted uint64
+	stepInterval  time.Duration
+	// maxFruitless bounds fruitlessSearches, which counts those in a row at LastGap.
+	maxFruitless      int
+	fruitlessSearches int
 	// graceStepsLeft is the number of steps until submitted sends are aborted.
 	graceStepsLeft int
 	state          framework.PeerState
@@ -80,17 +80,17 @@ func (x *Exit) HasFailed() bool { return x.state > framework.Left }
 func (x *Exit) Goodbye(total uint64, patience int) ExitAction {
 	switch x.state {
 	case framework.Alive:
-		x.state, x.total, x.maxFruitless = framework.Leaving, total, patience
-		x.interval, x.graceStepsLeft = FirstGap, graceSteps
+		x.state, x.goodbyeTotal, x.maxFruitless = framework.Leaving, total, patience
+		x.stepInterval, x.graceStepsLeft = FirstGap, graceSteps
 		return FailSends
 	case framework.Leaving:
-		x.total = min(x.total, total)
+		x.goodbyeTotal = min(x.goodbyeTotal, total)
 	}
 	return 0
 }
 
 // StepInterval returns the interval between the last step and the next.
-func (x *Exit) StepInterval() time.Duration { return x.interval }
+func (x *Exit) StepInterval() time.Duration { return x.stepInterval }
 
 // NextStep handles the end of the interval StepInterval, or continues a search. The result has
 // AbortSends once, and SearchMessages or EndReceives, or is 0.
@@ -106,7 +106,7 @@ func (x *Exit) NextStep() (f ExitAction) {
 	if x.MarkAborted() {
 		f = AbortSends
 	}
-	if x.Received+x.Claimed >= x.total || x.fruitless >= x.maxFruitless {
+	if x.Received+x.Claimed >= x.goodbyeTotal || x.fruitlessSearches >= x.maxFruitless {
 		return f | EndReceives
 	}
 	return f | SearchMessages
@@ -115,12 +115,12 @@ func (x *Exit) NextStep() (f ExitAction) {
 // FinishSearch handles the end of a complete search for the process's messages.
 func (x *Exit) FinishSearch() {
 	switch found := x.Received + x.Claimed; {
-	case found > x.accounted:
-		x.accounted, x.fruitless, x.interval = found, 0, FirstGap
-	case x.interval < LastGap:
-		x.interval = min(2*x.interval, LastGap)
+	case found > x.lastAccounted:
+		x.lastAccounted, x.fruitlessSearches, x.stepInterval = found, 0, FirstGap
+	case x.stepInterval < LastGap:
+		x.stepInterval = min(2*x.stepInterval, LastGap)
 	default:
-		x.fruitless++
+		x.fruitlessSearches++
 	}
 }
 

@@ -128,10 +128,10 @@ func TestExit_AnyEvents_EndsAfterAllMessages(t *testing.T) {
 					t.Fatalf("%v, and %d forgotten", act, forgets)
 				}
 				if act&SearchMessages != 0 {
-					seen := x.accounted
+					seen := x.lastAccounted
 					x.FinishSearch()
 					switch {
-					case x.accounted > seen:
+					case x.lastAccounted > seen:
 						vain, atLast = 0, false
 					case atLast:
 						vain++

@@ -74,38 +74,38 @@ func (p *Proc) MarkEnded(err error) bool {
 type Procs[P Process] struct {
 	// Incarnations has the incarnations of which messages may come, by nonce.
 	Incarnations map[uint64]P
-	// present has the incarnation of each process with the latest card.
-	present map[framework.ProcID]P
-	// ends has the last incarnations that the bootstrap has reported as ended.
-	ends map[framework.ProcID]endRecord
-	// rosters has the newest roster of each Members in use, and inUse has all rosters.
-	rosters map[pml.Members]*roster[P]
-	inUse   map[*roster[P]]struct{}
-	dropped dropped
-	// changes counts ends and replacements of processes.
-	changes  uint64
-	pml      string
-	env      *pml.Env
-	newProc  func(Proc) P
-	takeCard func(framework.Incarnation, framework.Card) error
+	// presentProcs has the incarnation of each process with the latest card.
+	presentProcs map[framework.ProcID]P
+	// endRecords has the last incarnations that the bootstrap has reported as ended.
+	endRecords map[framework.ProcID]endRecord
+	// newestRosters has the newest roster of each Members in use, and inUse has all rosters.
+	newestRosters       map[pml.Members]*roster[P]
+	inUse               map[*roster[P]]struct{}
+	droppedIncarnations dropped
+	// processChanges counts ends and replacements of processes.
+	processChanges uint64
+	pmlName        string
+	env            *pml.Env
+	newProc        func(Proc) P
+	takeCard       func(framework.Incarnation, framework.Card) error
 	// learning is the incarnation whose card is taken at its first use.
 	learning framework.Incarnation
 }
 
 // endRecord is the end of an incarnation, whose card may come later.
 type endRecord struct {
-	nonce uint64
-	how   error
+	nonce  uint64
+	endErr error
 }
 
 func (e endRecord) is(incarnation framework.Incarnation) bool {
-	return e.how != nil && e.nonce == incarnation.Nonce
+	return e.endErr != nil && e.nonce == incarnation.Nonce
 }
 
 // NewProcs returns an empty set for the PML with this name and environment. make creates the PML's process
 // type. take stores a card, and calls SetPresent.
 func NewProcs[P Process](name string, env *pml.Env, make func(Proc) P, take func(framework.Incarnation, framework.Card) error) Procs[P] {
-	return Procs[P]{Incarnations: map[uint64]P{}, present: map[framework.ProcID]P{}, ends: map[framework.ProcID]endRecord{}, rosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pml: name, env: env, newProc: make, takeCard: take}
+	return Procs[P]{Incarnations: map[uint64]P{}, presentProcs: map[framework.ProcID]P{}, endRecords: map[framework.ProcID]endRecord{}, newestRosters: map[pml.Members]*roster[P]{}, inUse: map[*roster[P]]struct{}{}, pmlName: name, env: env, newProc: make, takeCard: take}
 }
 
 func (t *Procs[P]) makeProc(incarnation framework.Incarnation) P {
@@ -149,7 +149,7 @@ func (t *Procs[P]) Get(incarnation framework.Incarnation) P {
 	p := t.Find(incarnation)
 	if p == none {
 		p = t.makeProc(incarnation)
-		if t.dropped.contains(incarnation) { // It stays outside Incarnations.
+		if t.droppedIncarnations.contains(incarnation) { // It stays outside Incarnations.
 			p.Base().isDropped = true
 			p.Fail(t.ReplacedError(incarnation))
 			return p
@@ -235,7 +235,7 @@ func (t *Procs[P]) endEarlier(incarnation framework.Incarnation) {
 	}
 	var none P
 	for old := range earlier {
-		t.changes++
+		t.processChanges++
 		if t.Find(old) == none {
 			t.makeProc(old).Fail(t.ReplacedError(old))
 		}
@@ -258,10 +258,10 @@ func (t *Procs[P]) SetPresent(p P) (before P) {
 	if known.isDropped {
 		return before
 	}
-	old, e := t.present[known.Incarnation.ID], t.ends[known.Incarnation.ID]
+	old, e := t.presentProcs[known.Incarnation.ID], t.endRecords[known.Incarnation.ID]
 	late := e.is(known.Incarnation)
 	if !late || old == before {
-		t.present[known.Incarnation.ID] = p
+		t.presentProcs[known.Incarnation.ID] = p
 		if old != p {
 			before = old
 		}
@@ -270,17 +270,17 @@ func (t *Procs[P]) SetPresent(p P) (before P) {
 		}
 	}
 	if late {
-		p.Fail(e.how)
+		p.Fail(e.endErr)
 	}
 	return before
 }
 
 // IsPresent reports whether p is the latest incarnation of its process.
-func (t *Procs[P]) IsPresent(p P) bool { return t.present[p.Base().Incarnation.ID] == p }
+func (t *Procs[P]) IsPresent(p P) bool { return t.presentProcs[p.Base().Incarnation.ID] == p }
 
 // Forget removes an ended incarnation that has a successor.
 func (t *Procs[P]) Forget(p P) {
-	t.changes++
+	t.processChanges++
 	if nonce := p.Base().Incarnation.Nonce; t.Incarnations[nonce] == p {
 		delete(t.Incarnations, nonce)
 	}
@@ -305,9 +305,9 @@ func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 	if p != none && p.Base().PeerState() == framework.Failed {
 		return false
 	}
-	t.changes++
-	if e := t.ends[incarnation.ID]; e.is(incarnation) && errors.Is(e.how, framework.ErrPeerDisconnected) {
-		delete(t.ends, incarnation.ID)
+	t.processChanges++
+	if e := t.endRecords[incarnation.ID]; e.is(incarnation) && errors.Is(e.endErr, framework.ErrPeerDisconnected) {
+		delete(t.endRecords, incarnation.ID)
 	}
 	if p == none && !t.InUse(incarnation) {
 		return true
@@ -320,8 +320,8 @@ func (t *Procs[P]) Reconnect(incarnation framework.Incarnation, p P) bool {
 		r.setProc(incarnation, p)
 	}
 	t.Forget(p)
-	if t.present[incarnation.ID] == p {
-		delete(t.present, incarnation.ID)
+	if t.presentProcs[incarnation.ID] == p {
+		delete(t.presentProcs, incarnation.ID)
 	}
 	return true
 }
@@ -334,13 +334,13 @@ func (t *Procs[P]) HandlePeerEvent(ev framework.PeerEvent) {
 		how = t.transportError(incarnation, how)
 	}
 	var none P
-	p, before := t.Find(incarnation), t.ends[incarnation.ID]
-	t.changes++
-	t.ends[incarnation.ID] = endRecord{incarnation.Nonce, how}
+	p, before := t.Find(incarnation), t.endRecords[incarnation.ID]
+	t.processChanges++
+	t.endRecords[incarnation.ID] = endRecord{incarnation.Nonce, how}
 	switch {
 	case p != none:
 		p.Fail(how)
-	case !t.InUse(incarnation), before.is(incarnation) && isLeft(before.how):
+	case !t.InUse(incarnation), before.is(incarnation) && isLeft(before.endErr):
 	case isLeft(how): // Ends pending operations without keeping state.
 		t.makeProc(incarnation).Fail(how)
 	default:
@@ -364,7 +364,7 @@ func (t *Procs[P]) DroppedError(incarnation framework.Incarnation) error {
 }
 
 func (t *Procs[P]) transportError(incarnation framework.Incarnation, err error) error {
-	return &framework.TransportError{Component: "pml " + t.pml, Peer: t.env.Worlds.Proc(incarnation.ID).String(), Op: "exchange", Err: err}
+	return &framework.TransportError{Component: "pml " + t.pmlName, Peer: t.env.Worlds.Proc(incarnation.ID).String(), Op: "exchange", Err: err}
 }
 
 // Stats returns the statistics of all processes that messages were exchanged with.

@@ -6,9 +6,9 @@ import "iter"
 // members, Get costs one load. Otherwise the values are in pages, so that a handle takes memory for
 // the members that exchange messages.
 type Table[V comparable] struct {
-	flat []V
+	flatValues []V
 	// Nil until a rank of the page has a value.
-	pages []*[pageSize]V
+	valuePages []*[pageSize]V
 }
 
 const (
@@ -25,14 +25,14 @@ const (
 // process has one rank.
 func NewTable[V comparable](n int, isWhole bool) Table[V] {
 	if n <= maxFlatHandles || isWhole && n <= maxFlat {
-		return Table[V]{flat: make([]V, n)}
+		return Table[V]{flatValues: make([]V, n)}
 	}
-	return Table[V]{pages: make([]*[pageSize]V, (n-1)/pageSize+1)}
+	return Table[V]{valuePages: make([]*[pageSize]V, (n-1)/pageSize+1)}
 }
 
 // Get returns the value of a rank, or the zero V.
 func (t *Table[V]) Get(rank int) V {
-	if all := t.flat; uint(rank) < uint(len(all)) { // The copy saves a second comparison.
+	if all := t.flatValues; uint(rank) < uint(len(all)) { // The copy saves a second comparison.
 		return all[rank]
 	}
 	return t.paged(rank)
@@ -40,19 +40,19 @@ func (t *Table[V]) Get(rank int) V {
 
 func (t *Table[V]) paged(rank int) (none V) {
 	page := uint(rank) / pageSize
-	if page >= uint(len(t.pages)) || t.pages[page] == nil {
+	if page >= uint(len(t.valuePages)) || t.valuePages[page] == nil {
 		return none
 	}
-	return t.pages[page][rank%pageSize]
+	return t.valuePages[page][rank%pageSize]
 }
 
 // Set stores the value of a rank, which is in range.
 func (t *Table[V]) Set(rank int, value V) {
-	if t.flat != nil {
-		t.flat[rank] = value
+	if t.flatValues != nil {
+		t.flatValues[rank] = value
 		return
 	}
-	page := &t.pages[rank/pageSize]
+	page := &t.valuePages[rank/pageSize]
 	if *page == nil {
 		*page = new([pageSize]V)
 	}
@@ -62,10 +62,10 @@ func (t *Table[V]) Set(rank int, value V) {
 // All returns ranks with their values, ascending.
 func (t *Table[V]) All() iter.Seq2[int, V] {
 	return func(yield func(int, V) bool) {
-		if !eachOf(t.flat, 0, yield) {
+		if !eachOf(t.flatValues, 0, yield) {
 			return
 		}
-		for i, page := range t.pages {
+		for i, page := range t.valuePages {
 			if page != nil && !eachOf(page[:], i*pageSize, yield) {
 				return
 			}
