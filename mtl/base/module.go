@@ -20,8 +20,8 @@ type Module struct {
 	Endpoints map[framework.Incarnation]mtl.Endpoint
 	SlotPool  SlotPool
 	Results   Results
-	// unflushed lists the peers for which the library may hold messages, each once.
-	unflushed []mtl.Endpoint
+	// unflushedPeers lists the peers for which the library may hold messages, each once.
+	unflushedPeers []mtl.Endpoint
 	// errUnknown is the error of operations with an endpoint that Connect did not return.
 	errUnknown error
 	// Err is the module's failure. Once it is set, all calls return it.
@@ -55,7 +55,7 @@ func (m *Module) TransportError(op string, p *Peer, err error) error {
 // QueueResult queues the result of op for the next Poll. op may be nil.
 func (m *Module) QueueResult(op *mtl.Op, r mtl.Result) {
 	if op != nil {
-		m.Results.pending = append(m.Results.pending, queuedResult{op, r})
+		m.Results.pendingResults = append(m.Results.pendingResults, queuedResult{op, r})
 	}
 }
 
@@ -75,9 +75,9 @@ func (m *Module) IdleAfter(flush func(to mtl.Endpoint)) bool {
 	if m.Err != nil {
 		return true
 	}
-	for n := len(m.unflushed); n > 0; n = len(m.unflushed) {
-		to := m.unflushed[n-1]
-		m.unflushed = m.unflushed[:n-1]
+	for n := len(m.unflushedPeers); n > 0; n = len(m.unflushedPeers) {
+		to := m.unflushedPeers[n-1]
+		m.unflushedPeers = m.unflushedPeers[:n-1]
 		flush(to)
 	}
 	return m.SlotPool.activeSends == 0 && m.Results.IsEmpty()

@@ -157,8 +157,8 @@ func TestModule_RandomOperations_CompleteOnce(t *testing.T) {
 			t.Fatalf("operation %d has completed %d times", i, o.completions)
 		}
 	}
-	if len(m.slots) != 3*m.grows || len(m.SlotPool.free) != len(m.slots) {
-		t.Errorf("%d slots, and %d unused", len(m.slots), len(m.SlotPool.free))
+	if len(m.slots) != 3*m.grows || len(m.SlotPool.freeNumbers) != len(m.slots) {
+		t.Errorf("%d slots, and %d unused", len(m.slots), len(m.SlotPool.freeNumbers))
 	}
 	m.EndClose()
 }

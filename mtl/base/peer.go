@@ -14,7 +14,7 @@ type Peer struct {
 	// SendErr is the error of all further sends; nil while the peer takes messages.
 	SendErr     error
 	IsForgotten bool
-	// isUnflushed is set while the peer is in Module.unflushed.
+	// isUnflushed is set while the peer is in Module.unflushedPeers.
 	isUnflushed bool
 	isUnknown   bool
 }
@@ -58,7 +58,7 @@ func (m *Module) CheckSource(from mtl.Endpoint, e mtl.Envelope, n int) (mtl.Endp
 func (m *Module) MarkUnflushed(p *Peer, to mtl.Endpoint) {
 	if !p.isUnflushed {
 		p.isUnflushed = true
-		m.unflushed = append(m.unflushed, to)
+		m.unflushedPeers = append(m.unflushedPeers, to)
 	}
 }
 

@@ -4,9 +4,9 @@ import "github.com/ferrympi/ferry/mtl"
 
 // Results holds the results of operations that ended without a completion of the library. The next Poll delivers them.
 type Results struct {
-	pending []queuedResult
-	// delivering is the second buffer of pending. Only Deliver uses it.
-	delivering []queuedResult
+	pendingResults []queuedResult
+	// deliveringResults is the second buffer of pendingResults. Only Deliver uses it.
+	deliveringResults []queuedResult
 }
 
 type queuedResult struct {
@@ -15,17 +15,17 @@ type queuedResult struct {
 }
 
 // IsEmpty reports whether Deliver has no result.
-func (r *Results) IsEmpty() bool { return len(r.pending) == 0 }
+func (r *Results) IsEmpty() bool { return len(r.pendingResults) == 0 }
 
 // Deliver notifies the owners in the order of the results, and returns their number. Results that the owners cause remain for the next
 // call.
 func (r *Results) Deliver() int {
-	r.pending, r.delivering = r.delivering[:0], r.pending
-	for _, e := range r.delivering {
+	r.pendingResults, r.deliveringResults = r.deliveringResults[:0], r.pendingResults
+	for _, e := range r.deliveringResults {
 		Notify(e.op, e.result)
 	}
-	n := len(r.delivering)
-	clear(r.delivering)
+	n := len(r.deliveringResults)
+	clear(r.deliveringResults)
 	return n
 }
 

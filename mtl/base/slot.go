@@ -54,8 +54,8 @@ type Slot struct {
 	// UserBuf is the destination of a message that arrives in the bounce buffer; otherwise nil.
 	UserBuf []byte
 	// bounceBuf is pinned until EndClose.
-	bounceBuf *[MaxBounced]byte
-	pins      runtime.Pinner
+	bounceBuf  *[MaxBounced]byte
+	bufferPins runtime.Pinner
 }
 
 // SetReceiveBuffer sets the destination of a receive. A short message arrives in the bounce buffer, a longer one in buf, which is pinned.
@@ -85,7 +85,7 @@ func (s *Slot) CopyBounced(n int64) { copy(s.UserBuf, s.Buf[:min(n, int64(len(s.
 func (s *Slot) Pin(buf []byte) {
 	s.Buf = buf
 	if len(buf) > 0 {
-		s.pins.Pin(&buf[0])
+		s.bufferPins.Pin(&buf[0])
 		s.IsPinned = true
 	}
 }
@@ -93,27 +93,27 @@ func (s *Slot) Pin(buf []byte) {
 // Unpin releases the buffer if it is pinned.
 func (s *Slot) Unpin() {
 	if s.IsPinned {
-		s.pins.Unpin()
+		s.bufferPins.Unpin()
 		s.IsPinned, s.Buf = false, nil
 	}
 }
 
 // SlotPool has the numbers of the unused slots.
 type SlotPool struct {
-	free []uint32
+	freeNumbers []uint32
 	// activeSends counts the slots of sends of any kind.
 	activeSends int
 }
 
 // IsEmpty reports whether Next needs AddSlots first.
-func (t *SlotPool) IsEmpty() bool { return len(t.free) == 0 }
+func (t *SlotPool) IsEmpty() bool { return len(t.freeNumbers) == 0 }
 
 // Next returns the number of the slot that must be used next.
-func (t *SlotPool) Next() uint32 { return t.free[len(t.free)-1] }
+func (t *SlotPool) Next() uint32 { return t.freeNumbers[len(t.freeNumbers)-1] }
 
 // Take starts an operation in the slot Next. op may be nil.
 func (t *SlotPool) Take(s *Slot, k SlotKind, op *mtl.Op) {
-	t.free = t.free[:len(t.free)-1]
+	t.freeNumbers = t.freeNumbers[:len(t.freeNumbers)-1]
 	s.Kind, s.Op, s.Peer = k, op, mtl.NoEndpoint
 	if k.IsSend() {
 		t.activeSends++
@@ -130,7 +130,7 @@ func (t *SlotPool) Release(s *Slot) {
 		t.activeSends--
 	}
 	s.Kind, s.Op, s.Buf, s.UserBuf, s.IsPosted, s.IsCanceled = SlotUnused, nil, nil, nil, false, false
-	t.free = append(t.free, s.Number)
+	t.freeNumbers = append(t.freeNumbers, s.Number)
 }
 
 // AddSlots returns slots, which are indexed by number, with n new ones. Their bounce buffers are pinned until EndClose. The lowest number is
@@ -143,7 +143,7 @@ func AddSlots[S any](m *Module, slots []*S, n int, init func(*S) *Slot) []*S {
 		s := init(&added[i])
 		s.Number, s.bounceBuf = uint32(first+i), &bounce[i]
 		slots = append(slots, &added[i])
-		m.SlotPool.free = append(m.SlotPool.free, uint32(first+n-1-i))
+		m.SlotPool.freeNumbers = append(m.SlotPool.freeNumbers, uint32(first+n-1-i))
 	}
 	return slots
 }
