@@ -17,13 +17,13 @@ import (
 
 // candidate is a provider on a domain, with the verdict about it.
 type candidate struct {
-	info *libfabric.Info
+	providerInfo *libfabric.Info
 	// priority is the result of providerPriority: the lowest wins.
 	priority  int
 	hasDevice bool
-	// distance is the NUMA distance of the interface, plus penalties. It decides between equal priorities.
-	distance    int
-	isNodeLocal bool
+	// numaDistance includes penalties. It decides between equal priorities.
+	numaDistance int
+	isNodeLocal  bool
 	// note is a reason for the candidate, or empty.
 	note string
 	// refusal is the reason not to use the candidate. Open tries candidates without one.
@@ -37,9 +37,9 @@ type candidate struct {
 // jobTraits are the properties of the job and of libfabric that candidates depend on.
 type jobTraits struct {
 	// isOneNode is set if all processes of the job are on this node.
-	isOneNode bool
-	localRank int
-	version   libfabric.Version
+	isOneNode      bool
+	localRank      int
+	libraryVersion libfabric.Version
 }
 
 // choose assesses the providers of the library. It returns the candidates for Open in order of preference,
@@ -57,13 +57,13 @@ func choose(infos []libfabric.Info, p *params, j jobTraits, t topology) []candid
 		case !again:
 			seen[key] = len(all)
 			all = append(all, assess(info, p, j, t))
-		case carriesSource(info) && !carriesSource(all[k].info):
+		case carriesSource(info) && !carriesSource(all[k].providerInfo):
 			all[k] = assess(info, p, j, t)
 		}
 	}
 	order := func(c candidate) int {
 		others := len(p.ProviderInclude)
-		i := indexFold(p.ProviderInclude, c.info.Provider)
+		i := indexFold(p.ProviderInclude, c.providerInfo.Provider)
 		if i < 0 {
 			i = others
 		}
@@ -73,7 +73,7 @@ func choose(infos []libfabric.Info, p *params, j jobTraits, t topology) []candid
 		return i
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.priority, b.priority), cmp.Compare(a.distance, b.distance))
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.priority, b.priority), cmp.Compare(a.numaDistance, b.numaDistance))
 	})
 	return rotateEqual(all, j.localRank)
 }
@@ -91,8 +91,8 @@ func carriesSource(info *libfabric.Info) bool {
 // reach one another.
 func rotateEqual(all []candidate, rank int) []candidate {
 	n := 0
-	for n < len(all) && all[n].refusal == "" && all[n].hasDevice && all[n].priority == all[0].priority && all[n].distance == all[0].distance &&
-		all[n].info.Provider == all[0].info.Provider && all[n].info.Fabric == all[0].info.Fabric {
+	for n < len(all) && all[n].refusal == "" && all[n].hasDevice && all[n].priority == all[0].priority && all[n].numaDistance == all[0].numaDistance &&
+		all[n].providerInfo.Provider == all[0].providerInfo.Provider && all[n].providerInfo.Fabric == all[0].providerInfo.Fabric {
 		n++
 	}
 	if n > 1 {
@@ -106,33 +106,33 @@ func rotateEqual(all []candidate, rank int) []candidate {
 
 // assess returns the verdict about one entry of the library.
 func assess(info *libfabric.Info, p *params, j jobTraits, t topology) candidate {
-	_, local := quirkReason(info.Provider, AssumeNodeLocal, j.version)
-	c := candidate{info: info, isNodeLocal: info.IsLocalOnly || local}
+	_, local := quirkReason(info.Provider, AssumeNodeLocal, j.libraryVersion)
+	c := candidate{providerInfo: info, isNodeLocal: info.IsLocalOnly || local}
 	dir := t.device(lookupProvider(info.Provider), info.Domain)
 	c.hasDevice = dir != ""
 	c.priority = providerPriority(info.Provider, c.hasDevice)
-	c.distance, c.note = t.distance(dir, info.PCI, info.Domain)
+	c.numaDistance, c.note = t.distance(dir, info.PCI, info.Domain)
 	ip, isIP := ipOf(info.AddressFormat, info.Address)
 	if isIP {
 		if ip.IsLoopback() {
 			c.isNodeLocal = true
 		}
 		if ip.Is6() { // More networks carry IPv4.
-			c.distance += defaultDistance / 2
+			c.numaDistance += defaultDistance / 2
 		}
 	}
 	if c.isNodeLocal {
-		c.distance += 2 * defaultDistance // The job may grow to other nodes.
+		c.numaDistance += 2 * defaultDistance // The job may grow to other nodes.
 	}
 	if len(p.DomainInclude) == 0 && netaddr.Secondary(t.interfaces, info.Domain) != "" {
-		c.distance += secondaryDistance
+		c.numaDistance += secondaryDistance
 	}
 	included := len(p.ProviderInclude) > 0
 	wanted := !included || indexFold(p.ProviderInclude, info.Provider) >= 0
 	// The self-test detects such a defect not always, or only by a timeout.
-	if what, ok := quirkReason(info.Provider, RefuseProvider, j.version); ok && wanted {
+	if what, ok := quirkReason(info.Provider, RefuseProvider, j.libraryVersion); ok && wanted {
 		c.isDefective = true
-		c.refusal = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/provider-defects.md)", j.version, what)
+		c.refusal = fmt.Sprintf("defect of the provider in libfabric %v: %s (docs/provider-defects.md)", j.libraryVersion, what)
 		return c
 	}
 	switch {
@@ -189,17 +189,19 @@ const maxNamedDomains = 3
 func summarize(all []candidate) string {
 	var lines []string
 	for i, c := range all {
-		alike := func(d candidate) bool { return d.info.Provider == c.info.Provider && d.refusal == c.refusal }
+		alike := func(d candidate) bool {
+			return d.providerInfo.Provider == c.providerInfo.Provider && d.refusal == c.refusal
+		}
 		if slices.ContainsFunc(all[:i], alike) {
 			continue
 		}
 		var domains []string
 		for _, d := range all[i:] {
-			if alike(d) && !slices.Contains(domains, d.info.Domain) {
-				domains = append(domains, d.info.Domain)
+			if alike(d) && !slices.Contains(domains, d.providerInfo.Domain) {
+				domains = append(domains, d.providerInfo.Domain)
 			}
 		}
-		line := c.info.Provider + " on " + strings.Join(domains[:min(len(domains), maxNamedDomains)], ", ")
+		line := c.providerInfo.Provider + " on " + strings.Join(domains[:min(len(domains), maxNamedDomains)], ", ")
 		if more := len(domains) - maxNamedDomains; more > 0 {
 			line += fmt.Sprintf(" and %d more", more)
 		}
@@ -216,7 +218,7 @@ func summarize(all []candidate) string {
 func describeMissed(all []candidate, chosen *candidate, include []string) string {
 	var out []candidate
 	for _, c := range all {
-		if c.hasFailed || c.isDefective && (chosen == nil && c.hasDevice || chosen != nil && c.priority < chosen.priority || indexFold(include, c.info.Provider) >= 0) {
+		if c.hasFailed || c.isDefective && (chosen == nil && c.hasDevice || chosen != nil && c.priority < chosen.priority || indexFold(include, c.providerInfo.Provider) >= 0) {
 			out = append(out, c)
 		}
 	}
@@ -226,14 +228,14 @@ func describeMissed(all []candidate, chosen *candidate, include []string) string
 	if chosen == nil {
 		return "the network of this machine is not used: " + summarize(out)
 	}
-	return fmt.Sprintf("%v is used instead of %s", chosen.info, summarize(out))
+	return fmt.Sprintf("%v is used instead of %s", chosen.providerInfo, summarize(out))
 }
 
 // toCandidates converts candidates for a Description.
 func toCandidates(all []candidate) []mtl.Candidate {
 	out := make([]mtl.Candidate, len(all))
 	for i, c := range all {
-		out[i] = mtl.Candidate{Name: c.info.String(), Provider: c.info.Provider, Refused: c.refusal != "", Defect: c.isDefective, Failed: c.hasFailed, Reason: c.refusal}
+		out[i] = mtl.Candidate{Name: c.providerInfo.String(), Provider: c.providerInfo.Provider, Refused: c.refusal != "", Defect: c.isDefective, Failed: c.hasFailed, Reason: c.refusal}
 		if c.refusal == "" {
 			out[i].Reason = c.note
 		}

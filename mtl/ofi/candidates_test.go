@@ -62,7 +62,7 @@ func twoNodeMachine(t *testing.T) topology {
 	write("bus/pci/devices/0000:81:00.0/numa_node", "1\n")
 	write("bus/pci/devices/0000:82:00.0/numa_node", "1\n")
 	write("class/net/eth9/device/numa_node", "-1\n")
-	return topology{sys: sys, nodes: []int{1}}
+	return topology{sysfsDir: sys, numaNodes: []int{1}}
 }
 
 func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
@@ -112,20 +112,20 @@ func TestChoose_OneProvider_OrdersCandidates(t *testing.T) {
 			p: params{ProviderInclude: []string{"shm"}}, why: map[string]string{"shm on shm": "on others"},
 		},
 		"a defect is one also if asked for": {
-			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, version: libfabric.Version{Major: 1, Minor: 17}}, why: map[string]string{"shm on shm": "truncation"},
+			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, libraryVersion: libfabric.Version{Major: 1, Minor: 17}}, why: map[string]string{"shm on shm": "truncation"},
 		},
 		"and only in that version": {
-			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, version: libfabric.Version{Major: 1, Minor: 20}}, want: []string{"shm on shm"},
+			p: params{ProviderInclude: []string{"shm"}}, j: jobTraits{isOneNode: true, libraryVersion: libfabric.Version{Major: 1, Minor: 20}}, want: []string{"shm on shm"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.j.version == (libfabric.Version{}) {
-				c.j.version = libfabric.Version{Major: 2, Minor: 1}
+			if c.j.libraryVersion == (libfabric.Version{}) {
+				c.j.libraryVersion = libfabric.Version{Major: 2, Minor: 1}
 			}
 			var tried []string
 			refused := map[string]string{}
 			for _, x := range choose(many, &c.p, c.j, twoNodeMachine(t)) {
-				if name := x.info.String(); x.refusal == "" {
+				if name := x.providerInfo.String(); x.refusal == "" {
 					tried = append(tried, name)
 				} else {
 					refused[name] = x.refusal
@@ -201,8 +201,8 @@ func TestChoose_MisleadingAttributes_DevicesPrecedeSockets(t *testing.T) {
 				writeFile(t, sys, "class/"+f, "")
 			}
 			var got []string
-			for _, x := range choose(c.infos, &params{}, jobTraits{version: v2_4}, topology{sys: sys}) {
-				got = append(got, x.info.String())
+			for _, x := range choose(c.infos, &params{}, jobTraits{libraryVersion: v2_4}, topology{sysfsDir: sys}) {
+				got = append(got, x.providerInfo.String())
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("tries %q, want %q", got, c.want)
@@ -219,8 +219,8 @@ func TestChoose_EqualInterfaces_RanksSpreadWithinOneNetwork(t *testing.T) {
 		infos = append(infos, fillAttributes(libfabric.Info{Provider: "verbs;ofi_rxm", Domain: c.domain, Fabric: c.fabric, AddressFormat: libfabric.IPv4Address}))
 	}
 	for rank, want := range []string{"mlx5_0", "mlx5_1", "mlx5_0", "mlx5_1"} {
-		if got := choose(infos, &params{}, jobTraits{localRank: rank, version: v2_4}, topology{sys: sys}); got[0].info.Domain != want {
-			t.Errorf("rank %d begins with %s, want %s", rank, got[0].info, want)
+		if got := choose(infos, &params{}, jobTraits{localRank: rank, libraryVersion: v2_4}, topology{sysfsDir: sys}); got[0].providerInfo.Domain != want {
+			t.Errorf("rank %d begins with %s, want %s", rank, got[0].providerInfo, want)
 		}
 	}
 	one, other := offer(&infos[0], layout{}), offer(&infos[2], layout{})
@@ -233,8 +233,8 @@ func TestDescribeMissed_BetterCandidates_AreListed(t *testing.T) {
 	cxi, net, udp, tcp := device("cxi", "cxi0", ""), info("net", "eth0"), info("udp;ofi_rxd", "eth0"), info("tcp;ofi_rxm", "eth0")
 	candidates := func() []candidate {
 		return []candidate{
-			{info: &cxi, priority: 0, refusal: "self-test: a short message"}, {info: &tcp, priority: 5},
-			{info: &net, priority: 7, refusal: "a defect", isDefective: true}, {info: &udp, priority: 9, refusal: "not in mtl.ofi.provider_include"},
+			{providerInfo: &cxi, priority: 0, refusal: "self-test: a short message"}, {providerInfo: &tcp, priority: 5},
+			{providerInfo: &net, priority: 7, refusal: "a defect", isDefective: true}, {providerInfo: &udp, priority: 9, refusal: "not in mtl.ofi.provider_include"},
 		}
 	}
 	for _, c := range []struct {
@@ -273,13 +273,13 @@ func TestLimitsFor_UnlimitedQueues_AreUnlimited(t *testing.T) {
 			t.Errorf("%d sends and %d receives: %+v", c.tx, c.rx, got)
 		}
 	}
-	if got := limitsFor(&libfabric.Info{Provider: "sockets", TxSize: none, RxSize: none}, 64, v1_17); got.receives != none/2 {
+	if got := limitsFor(&libfabric.Info{Provider: "sockets", TxSize: none, RxSize: none}, 64, v1_17); got.maxReceives != none/2 {
 		t.Errorf("a provider that is to keep to its queue: %+v", got)
 	}
 }
 
 func FuzzCardEntry(f *testing.F) {
-	f.Add(cardEntry{offer: "tcp", node: "here", address: []byte{1, 2}}.encode())
+	f.Add(cardEntry{offer: "tcp", nodeProof: "here", address: []byte{1, 2}}.encode())
 	f.Add([]byte{cardVersion, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		b, err := parseCardEntry(in)
@@ -308,7 +308,7 @@ func TestReach_IncompleteAddress_IsRefused(t *testing.T) {
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://12345\x00"), true},
 		{libfabric.TextAddress, []byte("fi_shm://7\x00"), []byte("fi_shm://7"), false},
 	} {
-		m := &module{Module: base.Module{Card: base.Card{Offer: "o"}}, address: networkAddress{c.format, c.own}}
+		m := &module{Module: base.Module{Card: base.Card{Offer: "o"}}, localAddress: networkAddress{c.format, c.own}}
 		err := m.Reach(framework.Peer{Blob: cardEntry{offer: "o", address: c.address}.encode()})
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, base.ErrCardEntry) {
 			t.Errorf("format %d, %q beside %q: %v", c.format, c.address, c.own, err)

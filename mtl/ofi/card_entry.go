@@ -15,13 +15,13 @@ const cardVersion = 2
 // a zero byte between them, which the first two fields cannot contain.
 type cardEntry struct {
 	offer string
-	// node identifies the node of a process that only its node reaches; otherwise it is empty.
-	node    string
-	address []byte
+	// nodeProof identifies the node of a process that only its node reaches; otherwise it is empty.
+	nodeProof string
+	address   []byte
 }
 
 func (b cardEntry) encode() []byte {
-	return fmt.Appendf(nil, "%c%s\x00%s\x00%s", cardVersion, b.offer, b.node, b.address)
+	return fmt.Appendf(nil, "%c%s\x00%s\x00%s", cardVersion, b.offer, b.nodeProof, b.address)
 }
 
 // parseCardEntry decodes the entry of a peer. The input is untrusted.

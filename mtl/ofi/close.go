@@ -19,14 +19,14 @@ func (m *module) Close() error {
 	if m.Finish(); m.state != endpointStuck {
 		m.ep.Close()
 	}
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		s.Unpin()
 	}
-	for _, x := range m.memory.regions {
-		x.pins.Unpin()
+	for _, x := range m.registrations.regions {
+		x.bufferPins.Unpin()
 	}
 	m.EndClose()
-	m.slots = nil
+	m.slotsByNumber = nil
 	m.state = endpointClosed
 	return nil
 }
@@ -42,19 +42,19 @@ func (m *module) Finish() {
 		return
 	}
 	m.state = endpointDrained
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		if s.IsPosted && s.Kind == base.SlotReceive && !s.IsCanceled {
 			m.ep.Cancel(s.Number)
 		}
 	}
 	for end := time.Now().Add(drainPatience); ; {
-		n, code := m.ep.Poll(m.events[:])
-		for _, ev := range m.events[:n] {
-			if int(ev.Slot) < len(m.slots) {
-				m.slots[ev.Slot].IsPosted = false
+		n, code := m.ep.Poll(m.eventBuf[:])
+		for _, ev := range m.eventBuf[:n] {
+			if int(ev.Slot) < len(m.slotsByNumber) {
+				m.slotsByNumber[ev.Slot].IsPosted = false
 			}
 		}
-		if !slices.ContainsFunc(m.slots, (*slot).isReceiving) {
+		if !slices.ContainsFunc(m.slotsByNumber, (*slot).isReceiving) {
 			return
 		}
 		if code != 0 || time.Now().After(end) {

@@ -25,12 +25,11 @@ const (
 
 // controlReceives holds the state of control frames.
 type controlReceives struct {
-	// buffers is one pinned block with a buffer for each control receive.
-	buffers           []byte
+	// bufferBlock is pinned, and has a buffer for each control receive.
+	bufferBlock       []byte
 	consecutiveFaults int
-	// scratch holds a frame while it is injected.
-	scratch    []byte
-	flushFrame []byte
+	injectBuf         []byte
+	flushFrame        []byte
 }
 
 // maxConsecutiveFaults is the number of failed control receives in a row, and of stray errors in a row,
@@ -40,14 +39,14 @@ const maxConsecutiveFaults = 1000
 // postControlReceives posts the receives of control frames.
 func (m *module) postControlReceives(n int) error {
 	buffers := make([]byte, n*controlFrameSize)
-	m.control.buffers = buffers
+	m.controlReceives.bufferBlock = buffers
 	m.Pins.Pin(&buffers[0])
-	if m.memory.isRequired {
+	if m.registrations.isRequired {
 		r, err := m.ep.Register(buffers)
 		if err != nil {
 			return err
 		}
-		m.memory.regions = append(m.memory.regions, &region{buf: buffers, handle: r})
+		m.registrations.regions = append(m.registrations.regions, &region{buf: buffers, handle: r})
 	}
 	for i := range n {
 		s, err := m.takeSlot(base.SlotControlReceive, nil, nil)
@@ -67,16 +66,16 @@ func (m *module) completeControlReceive(s *slot, ev *libfabric.Event) {
 	s.IsPosted = false
 	switch {
 	case ev.Err == 0:
-		m.control.consecutiveFaults = 0
+		m.controlReceives.consecutiveFaults = 0
 		m.handleFrame(s.Buf[:min(ev.Length, uint64(len(s.Buf)))])
 	case ev.Err == libfabric.Truncated: // Not a frame of ferry, whose frames fit.
 	default:
-		m.control.consecutiveFaults++
+		m.controlReceives.consecutiveFaults++
 	}
 	if m.Err != nil {
 		return
 	}
-	if code := m.startUrgent(s); code != 0 || m.control.consecutiveFaults > maxConsecutiveFaults {
+	if code := m.startUrgent(s); code != 0 || m.controlReceives.consecutiveFaults > maxConsecutiveFaults {
 		m.failModule(errors.New("receives of control messages fail: " + m.errnoText(max(code, ev.Err))))
 	}
 }

@@ -1,4 +1,4 @@
 package ofi
 
 // SetSysfs sets mtl.ofi.sysfs.
-func SetSysfs(p any, dir string) { p.(*params).Sysfs = dir }
+func SetSysfs(p any, dir string) { p.(*params).SysfsDir = dir }

@@ -28,11 +28,11 @@ func (s contactStage) String() string {
 
 // requestContact queues the calls that bring a peer to a stage.
 func (m *module) requestContact(to mtl.Endpoint, s contactStage) {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	if s <= p.requestedStage {
 		return
 	}
-	isQueued := p.requestedStage > p.stage
+	isQueued := p.requestedStage > p.contactStage
 	p.requestedStage = s
 	if !isQueued {
 		m.queueOffload(func() { m.advanceContact(to) })
@@ -41,18 +41,18 @@ func (m *module) requestContact(to mtl.Endpoint, s contactStage) {
 
 // advanceContact brings a peer to the stage that is requested now.
 func (m *module) advanceContact(to mtl.Endpoint) {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	if p.SendErr != nil { // Receives may still name it.
 		p.requestedStage = min(p.requestedStage, addressKnown)
 	}
-	from, goal := p.stage, p.requestedStage
+	from, goal := p.contactStage, p.requestedStage
 	if goal <= from {
 		return
 	}
 	greeting, number, flags := (*slot)(nil), uint32(0), libfabric.Inject
 	if goal == connected && m.Capabilities.Inject == 0 {
 		var err error
-		if greeting, err = m.takeSlot(base.SlotFlush, nil, m.control.flushFrame); err == nil {
+		if greeting, err = m.takeSlot(base.SlotFlush, nil, m.controlReceives.flushFrame); err == nil {
 			err = m.attachRegion(greeting)
 		}
 		if err != nil {
@@ -62,7 +62,7 @@ func (m *module) advanceContact(to mtl.Endpoint) {
 		greeting.Peer, greeting.IsPosted = to, true // Forget must leave the slot in use.
 		number, flags = greeting.Number, 0
 	}
-	ep, rawAddress, address := m.ep, p.rawAddress, p.address
+	ep, rawAddress, address := m.ep, p.rawAddress, p.addressIndex
 	var err error
 	var code libfabric.Errno
 	m.runOffloaded(func() {
@@ -71,7 +71,7 @@ func (m *module) advanceContact(to mtl.Endpoint) {
 		}
 		if err == nil && goal == connected {
 			// The peer ignores the frame, and its arrival is not required.
-			code = ep.Send(number, m.control.flushFrame, address, flags)
+			code = ep.Send(number, m.controlReceives.flushFrame, address, flags)
 		}
 	}, func() {
 		switch {
@@ -79,12 +79,12 @@ func (m *module) advanceContact(to mtl.Endpoint) {
 		case err != nil || code != 0:
 			m.releaseSlot(greeting)
 		default:
-			m.posted.operations++
-			m.posted.sends++
-			m.peers.all[to].postedSends++
+			m.postedCounts.operations++
+			m.postedCounts.sends++
+			m.peerTable.peersByEndpoint[to].postedSends++
 		}
-		if code == libfabric.Again && m.peers.all[to].isBlocked {
-			m.setAccepting(&m.peers.all[to], false)
+		if code == libfabric.Again && m.peerTable.peersByEndpoint[to].isBlocked {
+			m.setAccepting(&m.peerTable.peersByEndpoint[to], false)
 		}
 		m.completeContact(to, goal, address, err)
 	})
@@ -92,8 +92,8 @@ func (m *module) advanceContact(to mtl.Endpoint) {
 
 // completeContact records the result of advanceContact. An error disconnects the peer.
 func (m *module) completeContact(to mtl.Endpoint, s contactStage, address uint64, err error) {
-	p := &m.peers.all[to]
-	p.address, p.stage = address, s
+	p := &m.peerTable.peersByEndpoint[to]
+	p.addressIndex, p.contactStage = address, s
 	if err != nil {
 		p.isUnreachable = true
 		m.Forget(to, &framework.TransportError{Component: component, Peer: m.Env.Worlds.Proc(p.ID).String(), Op: "connect", Err: err})
@@ -107,22 +107,22 @@ func (m *module) completeContact(to mtl.Endpoint, s contactStage, address uint64
 // peer if necessary. Otherwise it sets the address of the operation. A code other than 0 means that the
 // peer is unreachable.
 func (m *module) deferForContact(s *slot) (mustWait bool, code libfabric.Errno) {
-	if m.offload.active != nil {
+	if m.offloader.activeCall != nil {
 		return true, 0
 	}
 	need := addressKnown
 	switch {
 	case s.Kind.IsSend():
 		need = connected
-	case s.Peer == mtl.NoEndpoint || s.Kind == base.SlotClaimed || !m.layout.hasSourceData:
+	case s.Peer == mtl.NoEndpoint || s.Kind == base.SlotClaimed || !m.tagLayout.hasSourceData:
 		return false, 0
 	}
-	p := &m.peers.all[s.Peer]
-	s.address = p.address
+	p := &m.peerTable.peersByEndpoint[s.Peer]
+	s.addressIndex = p.addressIndex
 	if p.isUnreachable {
 		return false, libfabric.Unreachable
 	}
-	if p.stage >= need {
+	if p.contactStage >= need {
 		return false, 0
 	}
 	m.requestContact(s.Peer, need)

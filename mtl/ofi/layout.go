@@ -14,9 +14,8 @@ import (
 // receive from one source matches its address and its endpoint instead. The tag is [id][endpoint][tag]. Otherwise
 // the layout is packed: [synchronous][id][source][tag].
 type layout struct {
-	hasSourceData bool
-	// Widths in bits.
-	cid, endpoint, source, tag int
+	hasSourceData                              bool
+	cidBits, endpointBits, sourceBits, tagBits int
 	// ignoreTag masks the tag.
 	ignoreTag uint64
 	// ignoreSource masks the source or, with hasSourceData, the endpoint.
@@ -55,22 +54,22 @@ func newLayout(width int, data bool) (layout, error) {
 	switch {
 	case data:
 		// Tags have their full range as long as enough ids remain.
-		l.source = dataSource
-		l.tag = min(31, max(minTagBits, width-17))
-		l.cid = min(32, width-l.tag)
-		l.endpoint = min(maxEndpointBits, max(0, l.cid-usualCIDBits))
-		l.cid -= l.endpoint
+		l.sourceBits = dataSource
+		l.tagBits = min(31, max(minTagBits, width-17))
+		l.cidBits = min(32, width-l.tagBits)
+		l.endpointBits = min(maxEndpointBits, max(0, l.cidBits-usualCIDBits))
+		l.cidBits -= l.endpointBits
 	default:
 		// 22 bits of id, 18 of source and 23 of tag out of 64.
 		width--
-		l.source = 18
+		l.sourceBits = 18
 		if width < 50 {
-			l.source = 14
+			l.sourceBits = 14
 		}
-		l.tag = min(31, max(16, width-40))
-		l.cid = min(32, width-l.source-l.tag)
+		l.tagBits = min(31, max(16, width-40))
+		l.cidBits = min(32, width-l.sourceBits-l.tagBits)
 	}
-	if l.cid < minCIDBits {
+	if l.cidBits < minCIDBits {
 		return layout{}, fmt.Errorf("its tags have %d bits, too few for communicator, source and tag", bits)
 	}
 	l.setMasks()
@@ -80,13 +79,13 @@ func newLayout(width int, data bool) (layout, error) {
 // parseLayout parses a packed layout of the form "id/source/tag".
 func parseLayout(text string, width int) (layout, error) {
 	var l layout
-	if n, err := fmt.Sscanf(text, "%d/%d/%d", &l.cid, &l.source, &l.tag); n != 3 || err != nil || fmt.Sprintf("%d/%d/%d", l.cid, l.source, l.tag) != text {
+	if n, err := fmt.Sscanf(text, "%d/%d/%d", &l.cidBits, &l.sourceBits, &l.tagBits); n != 3 || err != nil || fmt.Sprintf("%d/%d/%d", l.cidBits, l.sourceBits, l.tagBits) != text {
 		return layout{}, fmt.Errorf("%q is neither auto, data, packed nor widths such as 22/18/23", text)
 	}
 	switch {
-	case l.cid < minCIDBits || l.cid > 32 || l.source < minSourceBits || l.source > 31 || l.tag < minTagBits || l.tag > 31:
+	case l.cidBits < minCIDBits || l.cidBits > 32 || l.sourceBits < minSourceBits || l.sourceBits > 31 || l.tagBits < minTagBits || l.tagBits > 31:
 		return layout{}, fmt.Errorf("%s: the id may have %d to 32 bits, the source %d to 31, the tag %d to 31", text, minCIDBits, minSourceBits, minTagBits)
-	case l.cid+l.source+l.tag+1 > width:
+	case l.cidBits+l.sourceBits+l.tagBits+1 > width:
 		return layout{}, fmt.Errorf("%s and the bit of synchronous messages do not fit into its tags of %d bits", text, width)
 	}
 	l.setMasks()
@@ -94,11 +93,11 @@ func parseLayout(text string, width int) (layout, error) {
 }
 
 func (l *layout) setMasks() {
-	l.ignoreTag = 1<<l.tag - 1
-	l.syncBit, l.ignoreSource = 1<<dataSource, (1<<l.endpoint-1)<<l.tag
+	l.ignoreTag = 1<<l.tagBits - 1
+	l.syncBit, l.ignoreSource = 1<<dataSource, (1<<l.endpointBits-1)<<l.tagBits
 	if !l.hasSourceData {
-		l.ignoreSource = (1<<l.source - 1) << l.tag
-		l.syncBit = 1 << (l.cid + l.source + l.tag)
+		l.ignoreSource = (1<<l.sourceBits - 1) << l.tagBits
+		l.syncBit = 1 << (l.cidBits + l.sourceBits + l.tagBits)
 	}
 }
 
@@ -108,31 +107,31 @@ func (l *layout) rankSetting(width int) mtl.RankSetting {
 	if !l.hasSourceData || err != nil {
 		return mtl.RankSetting{}
 	}
-	return mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: packed.cid, SourceBits: packed.source}
+	return mtl.RankSetting{Param: "mtl.ofi.layout=packed", CIDBits: packed.cidBits, SourceBits: packed.sourceBits}
 }
 
 // String returns equal texts for equal layouts. It is a part of the offer.
 func (l layout) String() string {
 	switch {
-	case l.hasSourceData && l.endpoint > 0:
-		return fmt.Sprintf("source in completion data, %d/%d/%d", l.cid, l.endpoint, l.tag)
+	case l.hasSourceData && l.endpointBits > 0:
+		return fmt.Sprintf("source in completion data, %d/%d/%d", l.cidBits, l.endpointBits, l.tagBits)
 	case l.hasSourceData:
-		return fmt.Sprintf("source in completion data, %d/%d", l.cid, l.tag)
+		return fmt.Sprintf("source in completion data, %d/%d", l.cidBits, l.tagBits)
 	}
-	return fmt.Sprintf("packed %d/%d/%d", l.cid, l.source, l.tag)
+	return fmt.Sprintf("packed %d/%d/%d", l.cidBits, l.sourceBits, l.tagBits)
 }
 
 // send returns the tag and the completion data of a message.
 func (l *layout) send(e mtl.Envelope, mode mtl.Mode) (tag, data uint64) {
 	if l.hasSourceData {
-		tag = (uint64(e.CID)<<l.endpoint|uint64(e.Endpoint))<<l.tag | uint64(uint32(e.Tag))
+		tag = (uint64(e.CID)<<l.endpointBits|uint64(e.Endpoint))<<l.tagBits | uint64(uint32(e.Tag))
 		data = uint64(uint32(e.Source))
 		if mode == mtl.Synchronous {
 			data |= l.syncBit
 		}
 		return tag, data
 	}
-	tag = (uint64(e.CID)<<l.source|uint64(uint32(e.Source)))<<l.tag | uint64(uint32(e.Tag))
+	tag = (uint64(e.CID)<<l.sourceBits|uint64(uint32(e.Source)))<<l.tagBits | uint64(uint32(e.Tag))
 	if mode == mtl.Synchronous {
 		tag |= l.syncBit
 	}
@@ -158,19 +157,19 @@ func (l *layout) receive(e mtl.Envelope) (tag, ignore uint64) {
 // cidOf returns the communicator id in a tag.
 func (l *layout) cidOf(tag uint64) uint32 {
 	if l.hasSourceData {
-		return uint32(tag >> (l.endpoint + l.tag))
+		return uint32(tag >> (l.endpointBits + l.tagBits))
 	}
-	return uint32(tag &^ l.syncBit >> (l.source + l.tag))
+	return uint32(tag &^ l.syncBit >> (l.sourceBits + l.tagBits))
 }
 
 // message decodes the tag and the completion data of a message.
 func (l *layout) message(tag, data uint64) (e mtl.Envelope, mode mtl.Mode) {
 	e.CID, e.Tag = l.cidOf(tag), int32(tag&l.ignoreTag)
 	if l.hasSourceData {
-		e.Source, e.Endpoint = int32(data&(1<<dataSource-1)), uint16(tag&l.ignoreSource>>l.tag)
+		e.Source, e.Endpoint = int32(data&(1<<dataSource-1)), uint16(tag&l.ignoreSource>>l.tagBits)
 		tag = data
 	} else {
-		e.Source = int32(tag & l.ignoreSource >> l.tag)
+		e.Source = int32(tag & l.ignoreSource >> l.tagBits)
 	}
 	if tag&l.syncBit != 0 {
 		mode = mtl.Synchronous

@@ -18,11 +18,11 @@ func TestLayout_AnyWidth_KeepsEveryField(t *testing.T) {
 				}
 				continue
 			}
-			used := l.cid + l.endpoint + l.tag
+			used := l.cidBits + l.endpointBits + l.tagBits
 			if !data {
-				used += l.source + 1
+				used += l.sourceBits + 1
 			}
-			if used > width || l.tag < minTagBits || l.source < minSourceBits || l.cid < minCIDBits {
+			if used > width || l.tagBits < minTagBits || l.sourceBits < minSourceBits || l.cidBits < minCIDBits {
 				t.Errorf("%d bits: %v uses %d", width, l, used)
 			}
 			check(t, l, width)
@@ -37,8 +37,8 @@ func TestLayout_AnyWidth_KeepsEveryField(t *testing.T) {
 
 func check(t *testing.T, l layout, width int) {
 	t.Helper()
-	envelopes := []mtl.Envelope{{}, {CID: 1<<l.cid - 1}, {Source: 1<<l.source - 1}, {Tag: 1<<l.tag - 1}, {Endpoint: 1<<l.endpoint - 1},
-		{CID: 1<<l.cid - 1, Source: 1<<l.source - 1, Tag: 1<<l.tag - 1, Endpoint: 1<<l.endpoint - 1}}
+	envelopes := []mtl.Envelope{{}, {CID: 1<<l.cidBits - 1}, {Source: 1<<l.sourceBits - 1}, {Tag: 1<<l.tagBits - 1}, {Endpoint: 1<<l.endpointBits - 1},
+		{CID: 1<<l.cidBits - 1, Source: 1<<l.sourceBits - 1, Tag: 1<<l.tagBits - 1, Endpoint: 1<<l.endpointBits - 1}}
 	for _, e := range envelopes {
 		for _, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous} {
 			tag, data := l.send(e, mode)
@@ -63,7 +63,7 @@ func check(t *testing.T, l layout, width int) {
 			if takes(mtl.Envelope{CID: e.CID ^ 1, Source: mtl.AnySource, Tag: mtl.AnyTag}) {
 				t.Errorf("%v: a receive for another id takes %+v", l, e)
 			}
-			for bit := range l.endpoint {
+			for bit := range l.endpointBits {
 				if takes(mtl.Envelope{CID: e.CID, Source: e.Source, Tag: mtl.AnyTag, Endpoint: e.Endpoint ^ 1<<bit}) {
 					t.Errorf("%v: a receive from another endpoint takes %+v", l, e)
 				}
@@ -116,7 +116,7 @@ func TestNewLayout_DataOfAnyWidth_DividesTheBits(t *testing.T) {
 		{30, 15, 0, 15, "source in completion data, 15/15", mtl.RankSetting{}},
 	} {
 		l, err := newLayout(c.width, true)
-		if err != nil || l.cid != c.cid || l.endpoint != c.endpoint || l.tag != c.tag || l.String() != c.text {
+		if err != nil || l.cidBits != c.cid || l.endpointBits != c.endpoint || l.tagBits != c.tag || l.String() != c.text {
 			t.Errorf("%d bits: %v, %v, want %s", c.width, l, err, c.text)
 		}
 		if got := l.rankSetting(c.width); got != c.setting {
@@ -139,13 +139,13 @@ func FuzzLayout(f *testing.F) {
 			return
 		}
 		e, mode := l.message(tag, more)
-		if e.Source < 0 || e.Source>>l.source != 0 || e.Tag < 0 || e.Tag>>l.tag != 0 || e.Endpoint>>l.endpoint != 0 {
+		if e.Source < 0 || e.Source>>l.sourceBits != 0 || e.Tag < 0 || e.Tag>>l.tagBits != 0 || e.Endpoint>>l.endpointBits != 0 {
 			t.Errorf("%v: tag %#x and data %#x are %+v", l, tag, more, e)
 		}
 		if tag>>(width%65) != 0 || data && more>>32 != 0 {
 			return // no provider has more bits
 		}
-		if back, again := l.send(e, mode); uint64(e.CID)>>l.cid == 0 && (back != tag || data && again != more) {
+		if back, again := l.send(e, mode); uint64(e.CID)>>l.cidBits == 0 && (back != tag || data && again != more) {
 			t.Errorf("%v: tag %#x and data %#x are %+v, which is %#x and %#x", l, tag, more, e, back, again)
 		}
 	})

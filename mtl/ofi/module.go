@@ -16,29 +16,28 @@ import (
 // module is one open endpoint. It implements mtl.Module. The engine's lock guards it.
 type module struct {
 	base.Module
-	lib    *libfabric.Library
-	ep     *libfabric.Endpoint
-	layout layout
-	// address is that of this process.
-	address        networkAddress
+	lib            *libfabric.Library
+	ep             *libfabric.Endpoint
+	tagLayout      layout
+	localAddress   networkAddress
 	connectTimeout time.Duration // mtl.ofi.connect_timeout
-	// padding is libfabric.DiscardExcess for a provider with the quirk PadReceives, otherwise 0.
-	padding libfabric.Kind
+	// paddingFlag is libfabric.DiscardExcess for a provider with the quirk PadReceives, otherwise 0.
+	paddingFlag libfabric.Kind
 	// isSoftware is set for a provider without network hardware; see pausesAfterEmptyPoll.
 	isSoftware bool
 
-	peers    peerTable
-	slots    []*slot // By number.
-	posted   postedOperations
-	overflow receiveOverflow
-	offload  offloader
-	memory   registrations
-	control  controlReceives
+	peerTable       peerTable
+	slotsByNumber   []*slot
+	postedCounts    postedOperations
+	receiveOverflow receiveOverflow
+	offloader       offloader
+	registrations   registrations
+	controlReceives controlReceives
 
 	state endpointState
 	// consecutiveStrays counts error completions in a row that belong to no operation.
 	consecutiveStrays int
-	events            [eventsPerPoll]libfabric.Event
+	eventBuf          [eventsPerPoll]libfabric.Event
 }
 
 // eventsPerPoll is the largest number of completions that one Poll reads.
@@ -74,39 +73,39 @@ type postedOperations struct {
 	// probes includes peeks. It is 0 whenever an offloaded call starts.
 	probes int
 
-	limits queueLimits
+	queueLimits queueLimits
 	// The provider's tx_attr.size.
 	sendQueueSize int
 }
 
 // newModule returns a module for an open endpoint of a candidate. The module owns the endpoint.
 func newModule(env mtl.Env, lib *libfabric.Library, ep *libfabric.Endpoint, c *candidate, l layout, p *params) *module {
-	info := c.info
+	info := c.providerInfo
 	m := &module{
-		Module: base.NewModule(component, env), lib: lib, ep: ep, layout: l,
-		address:        networkAddress{format: info.AddressFormat},
-		posted:         postedOperations{limits: limitsFor(info, p.Buffers, lib.Version()), sendQueueSize: info.TxSize},
-		connectTimeout: p.Connect,
-		control:        controlReceives{scratch: make([]byte, 0, controlFrameSize), flushFrame: []byte{frameFlush}},
-		memory:         registrations{isRequired: info.RequiresRegistration},
-		isSoftware:     !c.hasDevice,
+		Module: base.NewModule(component, env), lib: lib, ep: ep, tagLayout: l,
+		localAddress:    networkAddress{format: info.AddressFormat},
+		postedCounts:    postedOperations{queueLimits: limitsFor(info, p.ControlBuffers, lib.Version()), sendQueueSize: info.TxSize},
+		connectTimeout:  p.ConnectTimeout,
+		controlReceives: controlReceives{injectBuf: make([]byte, 0, controlFrameSize), flushFrame: []byte{frameFlush}},
+		registrations:   registrations{isRequired: info.RequiresRegistration},
+		isSoftware:      !c.hasDevice,
 	}
-	m.peers = peerTable{all: []peer{{Peer: m.NoPeer()}}, byNonce: map[uint64]mtl.Endpoint{}}
+	m.peerTable = peerTable{peersByEndpoint: []peer{{Peer: m.NoPeer()}}, byNonce: map[uint64]mtl.Endpoint{}}
 	m.Capabilities = mtl.Caps{
-		CIDBits: l.cid, SourceBits: l.source, TagBits: l.tag,
-		MatchesRank: !l.hasSourceData, EndpointBits: l.endpoint, RankSetting: l.rankSetting(tagWidth(info.TagFormat)),
+		CIDBits: l.cidBits, SourceBits: l.sourceBits, TagBits: l.tagBits,
+		MatchesRank: !l.hasSourceData, EndpointBits: l.endpointBits, RankSetting: l.rankSetting(tagWidth(info.TagFormat)),
 		MaxMessage: int64(min(info.MaxMessage, math.MaxInt64)), Inject: info.Inject, ControlLimit: controlLimit,
 		Eager: int64(info.Inject), // The provider cannot leave injected data with the sender.
 	}
 	m.Description = mtl.Description{Library: libraryName(lib), Provider: info.Provider, Device: info.Domain, Mode: l.String()}
 	m.Card.Offer = offer(info, l)
 	if _, ok := quirkReason(info.Provider, PadReceives, lib.Version()); ok && info.RxParts >= 2 {
-		m.padding = libfabric.DiscardExcess
+		m.paddingFlag = libfabric.DiscardExcess
 	}
 	if f, ok := findQuirk(info.Provider, RaiseEager, lib.Version()); ok {
-		m.Capabilities.Eager = min(f.Eager, m.Capabilities.MaxMessage)
+		m.Capabilities.Eager = min(f.EagerBytes, m.Capabilities.MaxMessage)
 	}
-	_, m.overflow.defersLong = quirkReason(info.Provider, DeferLongReceives, lib.Version())
+	_, m.receiveOverflow.defersLong = quirkReason(info.Provider, DeferLongReceives, lib.Version())
 	return m
 }
 
@@ -121,19 +120,19 @@ func offer(info *libfabric.Info, l layout) string {
 
 // start reads the address of the endpoint and posts the receives of control messages.
 func (m *module) start(c *candidate, controlReceives int) (err error) {
-	if m.address.raw, err = m.ep.Name(); err != nil {
+	if m.localAddress.raw, err = m.ep.Name(); err != nil {
 		return err
 	}
 	if c.isNodeLocal {
 		m.Card.Medium = trial.Memory
-		if _, isIP := ipOf(c.info.AddressFormat, c.info.Address); isIP {
+		if _, isIP := ipOf(c.providerInfo.AddressFormat, c.providerInfo.Address); isIP {
 			m.Card.Medium = trial.Loopback
 		}
 		if m.Card.NodeProof, err = m.Card.Medium.Proof(); err != nil {
 			return err
 		}
 	}
-	m.Card.Blob = cardEntry{offer: m.Card.Offer, node: m.Card.NodeProof, address: m.address.raw}.encode()
+	m.Card.Blob = cardEntry{offer: m.Card.Offer, nodeProof: m.Card.NodeProof, address: m.localAddress.raw}.encode()
 	return m.postControlReceives(controlReceives)
 }
 
@@ -153,8 +152,8 @@ func (m *module) checkReach(peer framework.Peer) ([]byte, error) {
 		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, err)
 	case b.offer != m.Card.Offer:
 		return nil, fmt.Errorf("mtl ofi: %v has %q, and this process %q: mtl.ofi.provider_include and mtl.ofi.layout choose", peer.Proc, b.offer, m.Card.Offer)
-	case m.Card.NodeProof != "" && b.node != m.Card.NodeProof:
-		return nil, fmt.Errorf("mtl ofi: %v %s, and %s connects only processes of one node here", peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.node), m.Description.Provider)
+	case m.Card.NodeProof != "" && b.nodeProof != m.Card.NodeProof:
+		return nil, fmt.Errorf("mtl ofi: %v %s, and %s connects only processes of one node here", peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.nodeProof), m.Description.Provider)
 	case !m.isCompleteAddress(b.address):
 		return nil, fmt.Errorf("mtl ofi: %v: %w", peer.Proc, base.ErrCardEntry)
 	}
@@ -165,11 +164,11 @@ func (m *module) checkReach(peer framework.Peer) ([]byte, error) {
 // takes no length: it relies on the format, on the family of a socket address, and on the
 // terminating zero of a text.
 func (m *module) isCompleteAddress(address []byte) bool {
-	if m.address.format == libfabric.TextAddress {
+	if m.localAddress.format == libfabric.TextAddress {
 		return bytes.IndexByte(address, 0) >= 0
 	}
-	own := m.address.raw
-	isSocket := libfabric.SocketAddress <= m.address.format && m.address.format <= libfabric.IBAddress
+	own := m.localAddress.raw
+	isSocket := libfabric.SocketAddress <= m.localAddress.format && m.localAddress.format <= libfabric.IBAddress
 	return len(address) == len(own) && (!isSocket || bytes.HasPrefix(address, own[:min(2, len(own))]))
 }
 
@@ -178,7 +177,7 @@ func (m *module) errnoText(code libfabric.Errno) string {
 }
 
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
-	return m.TransportError(op, &m.peers.all[to].Peer, err)
+	return m.TransportError(op, &m.peerTable.peersByEndpoint[to].Peer, err)
 }
 
 // failModule fails the module after an error of the completion queue: no operation in progress
@@ -189,24 +188,24 @@ func (m *module) failModule(err error) {
 	}
 	m.Err = &framework.TransportError{Component: component, Op: "poll", Err: fmt.Errorf("%s: %w", m.Description.Provider, err)}
 	m.Env.Logger.Error("mtl ofi: module failed", "provider", m.Description.Provider, "err", err)
-	if m.offload.active == nil {
+	if m.offloader.activeCall == nil {
 		m.closeFailedEndpoint()
 	}
 }
 
 // endAllOps ends every operation with the module's failure.
 func (m *module) endAllOps() {
-	m.peers.blocked = nil
-	m.overflow = receiveOverflow{defersLong: m.overflow.defersLong}
-	for i := range m.peers.all {
-		m.peers.all[i].blockedSends, m.peers.all[i].unackedSends = fifo{}, nil
+	m.peerTable.blockedPeers = nil
+	m.receiveOverflow = receiveOverflow{defersLong: m.receiveOverflow.defersLong}
+	for i := range m.peerTable.peersByEndpoint {
+		m.peerTable.peersByEndpoint[i].blockedSends, m.peerTable.peersByEndpoint[i].unackedSends = fifo{}, nil
 	}
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		if s.Kind != base.SlotUnused {
 			m.endOp(s, mtl.Result{Err: m.Err})
 		}
 	}
-	for _, x := range m.memory.regions {
+	for _, x := range m.registrations.regions {
 		m.completeRegion(x, mtl.Result{Err: m.Err})
 	}
 }

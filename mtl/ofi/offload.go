@@ -20,8 +20,8 @@ import (
 // offloadedCall is a call in progress.
 type offloadedCall struct {
 	returned chan struct{} // closed by the goroutine
-	// complete runs after the call has returned, with the engine's lock.
-	complete func()
+	// onReturn runs after the call has returned, with the engine's lock.
+	onReturn func()
 	patience *trial.Patience
 	// closesEndpoint is set for the call that closes a failed endpoint.
 	closesEndpoint bool
@@ -29,36 +29,38 @@ type offloadedCall struct {
 
 // offloader runs offloaded calls one at a time.
 type offloader struct {
-	// active owns the endpoint; nil if no call is in progress.
-	active  *offloadedCall
-	running sync.WaitGroup
-	// queued functions start further calls.
-	queued []func()
+	// activeCall owns the endpoint; nil if no call is in progress.
+	activeCall   *offloadedCall
+	runningCalls sync.WaitGroup
+	// queuedCalls are functions that start further calls.
+	queuedCalls []func()
 	// drainsProbes is set while the first queued call waits for the provider's probes to end.
 	drainsProbes bool
-	// cancels are slots to cancel when the active call has returned.
-	cancels []uint32
+	// pendingCancels are slots to cancel when the active call has returned.
+	pendingCancels []uint32
 }
 
 // errCallHangs is the failure of a module whose call does not return.
 var errCallHangs = errors.New("the call that makes a peer or memory known does not return")
 
 // queueOffload queues start, which may call runOffloaded. startOffloads or the next Poll runs it.
-func (m *module) queueOffload(start func()) { m.offload.queued = append(m.offload.queued, start) }
+func (m *module) queueOffload(start func()) {
+	m.offloader.queuedCalls = append(m.offloader.queuedCalls, start)
+}
 
 // startOffloads runs queued functions until a call is active. It waits until the provider holds no
 // probe, because nothing reads the completion of a probe during the call. No probe starts while
 // it waits.
 func (m *module) startOffloads() {
-	o := &m.offload
-	for o.active == nil && m.Err == nil && len(o.queued) > 0 {
-		if m.posted.probes > 0 {
+	o := &m.offloader
+	for o.activeCall == nil && m.Err == nil && len(o.queuedCalls) > 0 {
+		if m.postedCounts.probes > 0 {
 			o.drainsProbes = true
 			return
 		}
 		o.drainsProbes = false
-		start := o.queued[0]
-		o.queued = o.queued[1:]
+		start := o.queuedCalls[0]
+		o.queuedCalls = o.queuedCalls[1:]
 		start()
 	}
 }
@@ -66,15 +68,15 @@ func (m *module) startOffloads() {
 // runOffloaded makes call in a goroutine, which rings the engine's bell at the end. The Poll after that
 // runs complete.
 func (m *module) runOffloaded(call, complete func()) *offloadedCall {
-	c := &offloadedCall{returned: make(chan struct{}), complete: complete, patience: trial.NewPatience(m.connectTimeout)}
-	m.offload.active = c
+	c := &offloadedCall{returned: make(chan struct{}), onReturn: complete, patience: trial.NewPatience(m.connectTimeout)}
+	m.offloader.activeCall = c
 	ring := func() {}
 	if m.Env.Engine != nil {
 		ring = m.Env.Bell().Ring
 	}
-	m.offload.running.Add(1)
+	m.offloader.runningCalls.Add(1)
 	go func() {
-		defer m.offload.running.Done()
+		defer m.offloader.runningCalls.Done()
 		call()
 		close(c.returned)
 		ring()
@@ -85,7 +87,7 @@ func (m *module) runOffloaded(call, complete func()) *offloadedCall {
 // pollOffload reports whether a call owns the endpoint. It completes a call that has returned; the
 // next queued call does not start before the endpoint was polled.
 func (m *module) pollOffload() bool {
-	c := m.offload.active
+	c := m.offloader.activeCall
 	if c == nil {
 		return false
 	}
@@ -104,42 +106,42 @@ func (m *module) pollOffload() bool {
 // finishOffload completes the active call. If the module has failed during the call, it closes the
 // endpoint instead.
 func (m *module) finishOffload() {
-	c := m.offload.active
-	m.offload.active = nil
+	c := m.offloader.activeCall
+	m.offloader.activeCall = nil
 	if m.Err != nil && !c.closesEndpoint {
 		m.closeFailedEndpoint()
 		return
 	}
-	c.complete()
+	c.onReturn()
 	if m.Err != nil {
 		return
 	}
-	for _, number := range m.offload.cancels {
+	for _, number := range m.offloader.pendingCancels {
 		m.ep.Cancel(number)
 	}
-	m.offload.cancels = m.offload.cancels[:0]
+	m.offloader.pendingCancels = m.offloader.pendingCancels[:0]
 }
 
 // awaitOffloads drops the queued calls and blocks until the active one has returned. It reports
 // false if that exceeds connectTimeout. The caller must hold no engine lock, and the engine must have
 // stopped polling.
 func (m *module) awaitOffloads() bool {
-	o := &m.offload
-	o.queued = nil
-	if o.active == nil {
-		o.running.Wait() // The goroutine of the last call may still ring the bell.
+	o := &m.offloader
+	o.queuedCalls = nil
+	if o.activeCall == nil {
+		o.runningCalls.Wait() // The goroutine of the last call may still ring the bell.
 		return true
 	}
 	tick := time.NewTicker(base.PollInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-o.active.returned:
+		case <-o.activeCall.returned:
 			m.finishOffload()
-			o.running.Wait()
+			o.runningCalls.Wait()
 			return true
 		case <-tick.C:
-			if o.active.patience.Over() {
+			if o.activeCall.patience.Over() {
 				return false
 			}
 		}
@@ -162,4 +164,6 @@ func (m *module) abandonEndpoint(err error) {
 }
 
 // awaitsOffload reports whether a call is active whose end Poll must detect.
-func (m *module) awaitsOffload() bool { return m.offload.active != nil && m.state != endpointStuck }
+func (m *module) awaitsOffload() bool {
+	return m.offloader.activeCall != nil && m.state != endpointStuck
+}

@@ -14,16 +14,16 @@ import (
 
 // openCandidate opens and tests a candidate with each layout that it supports, until one passes.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate) (*module, error) {
-	layouts, why, err := candidateLayouts(c.info, p.Layout, lib.Version())
+	layouts, why, err := candidateLayouts(c.providerInfo, p.TagLayout, lib.Version())
 	if err != nil {
 		return nil, err
 	}
-	descriptors := base.DescriptorChoices(p.Wait, &env)
+	descriptors := base.DescriptorChoices(p.WaitMode, &env)
 	var failed error
 	for _, l := range layouts {
 		for _, fd := range descriptors {
 			// Selftest observes the deadline itself. The additional half is for calls that do not return to it.
-			m, err := trial.Within(ctx, p.Deadline+p.Deadline/2, "provider "+c.info.String(), func(given context.Context) (*module, error) {
+			m, err := trial.Within(ctx, p.SelftestTimeout+p.SelftestTimeout/2, "provider "+c.providerInfo.String(), func(given context.Context) (*module, error) {
 				return openAndTest(given, env, p, lib, c, l, fd)
 			}, func(m *module) { m.Close() })
 			if err == nil {
@@ -93,14 +93,14 @@ func candidateLayouts(info *libfabric.Info, name string, v libfabric.Version) (a
 
 // openAndTest opens an endpoint and tests it, until ctx ends.
 func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *libfabric.Library, c *candidate, l layout, fd bool) (*module, error) {
-	_, prefersPacked := quirkReason(c.info.Provider, PreferPacked, lib.Version())
-	ep, err := lib.Open(c.info, fd, l.hasSourceData || !prefersPacked, limitsFor(c.info, p.Buffers, lib.Version()).completions)
+	_, prefersPacked := quirkReason(c.providerInfo.Provider, PreferPacked, lib.Version())
+	ep, err := lib.Open(c.providerInfo, fd, l.hasSourceData || !prefersPacked, limitsFor(c.providerInfo, p.ControlBuffers, lib.Version()).maxCompletions)
 	if err != nil {
 		return nil, err
 	}
 	m := newModule(env, lib, ep, c, l, p)
-	if err = m.start(c, controlReceiveCount(c.info, p.Buffers)); err == nil {
-		err = m.Selftest(ctx, trial.Test{Module: m, HasSourceData: l.hasSourceData, Long: p.Selftest == "long"}, p.Deadline)
+	if err = m.start(c, controlReceiveCount(c.providerInfo, p.ControlBuffers)); err == nil {
+		err = m.Selftest(ctx, trial.Test{Module: m, HasSourceData: l.hasSourceData, IsLong: p.SelftestExtent == "long"}, p.SelftestTimeout)
 	}
 	if err != nil {
 		m.Err = err // Close does not wait for operations of a failed module.

@@ -19,23 +19,23 @@ import (
 
 // receiveOverflow holds the operations that the provider has no space for.
 type receiveOverflow struct {
-	queues map[uint32]*overflowQueue // by communicator id
-	// ready lists the queues that have receives.
-	ready []*overflowQueue
-	// cursor is the index in ready of the queue that advanced last.
-	cursor int
-	// spare is an empty queue for the next id, or nil.
-	spare *overflowQueue
-	// urgent holds control receives and receives of claimed messages. They go before the queues.
-	urgent fifo
-	// deferred holds receives of claimed messages for which mustDefer is true.
-	deferred fifo
+	queuesByCID map[uint32]*overflowQueue
+	// readyQueues lists the queues that have receives.
+	readyQueues []*overflowQueue
+	// readyCursor is the index in readyQueues of the queue that advanced last.
+	readyCursor int
+	// spareQueue is an empty queue for the next id, or nil.
+	spareQueue *overflowQueue
+	// urgentReceives holds control receives and receives of claimed messages. They go before the queues.
+	urgentReceives fifo
+	// deferredReceives holds receives of claimed messages for which mustDefer is true.
+	deferredReceives fifo
 	// defersLong is set for a provider with the quirk DeferLongReceives.
 	defersLong bool
 }
 
 func (o *receiveOverflow) hasReceives() bool {
-	return len(o.ready) > 0 || o.urgent.head != nil || o.deferred.head != nil
+	return len(o.readyQueues) > 0 || o.urgentReceives.head != nil || o.deferredReceives.head != nil
 }
 
 // reservedReceives is the number of the provider's receives that are reserved for claimed messages.
@@ -48,27 +48,27 @@ const queuesPerPoll = 4
 // others.
 func (m *module) advanceOverflow() {
 	m.advanceUrgent()
-	deferred := m.overflow.deferred
-	m.overflow.deferred = fifo{}
+	deferred := m.receiveOverflow.deferredReceives
+	m.receiveOverflow.deferredReceives = fifo{}
 	for s := deferred.head; s != nil; s = deferred.head {
 		if deferred.pop(); !m.abandonIfLost(s) {
 			m.handleStartResult(s, m.startClaimedReceive(s))
 		}
 	}
-	o := &m.overflow
-	for range min(queuesPerPoll, len(o.ready)) {
-		if o.cursor++; o.cursor >= len(o.ready) {
-			o.cursor = 0
+	o := &m.receiveOverflow
+	for range min(queuesPerPoll, len(o.readyQueues)) {
+		if o.readyCursor++; o.readyCursor >= len(o.readyQueues) {
+			o.readyCursor = 0
 		}
-		if len(o.ready) > 0 {
-			m.advanceQueue(o.ready[o.cursor])
+		if len(o.readyQueues) > 0 {
+			m.advanceQueue(o.readyQueues[o.readyCursor])
 		}
 	}
 }
 
 // advanceUrgent posts the urgent receives until the provider refuses one.
 func (m *module) advanceUrgent() {
-	urgent := &m.overflow.urgent
+	urgent := &m.receiveOverflow.urgentReceives
 	for s := urgent.head; s != nil; s = urgent.head {
 		if s.Kind == base.SlotClaimed {
 			if m.abandonIfLost(s) {
@@ -77,7 +77,7 @@ func (m *module) advanceUrgent() {
 			}
 			if m.mustDefer(s.Peer, int(s.claimedBytes)) {
 				urgent.pop()
-				m.overflow.deferred.push(s)
+				m.receiveOverflow.deferredReceives.push(s)
 				continue
 			}
 		}
@@ -94,7 +94,7 @@ func (m *module) advanceUrgent() {
 func (m *module) startUrgent(s *slot) libfabric.Errno {
 	code := m.postOp(s)
 	if code == libfabric.Again {
-		m.overflow.urgent.push(s)
+		m.receiveOverflow.urgentReceives.push(s)
 		return 0
 	}
 	return code
@@ -103,7 +103,7 @@ func (m *module) startUrgent(s *slot) libfabric.Errno {
 // startClaimedReceive is startUrgent for a claimed message, whose receive may be deferred.
 func (m *module) startClaimedReceive(s *slot) libfabric.Errno {
 	if m.mustDefer(s.Peer, int(s.claimedBytes)) {
-		m.overflow.deferred.push(s)
+		m.receiveOverflow.deferredReceives.push(s)
 		return 0
 	}
 	return m.startUrgent(s)
@@ -114,13 +114,13 @@ func (m *module) startClaimedReceive(s *slot) libfabric.Errno {
 // some providers crash if they fetch the rest of a message while they reconnect (quirk
 // DeferLongReceives).
 func (m *module) mustDefer(from mtl.Endpoint, length int) bool {
-	if !m.overflow.defersLong || int64(length) <= m.Capabilities.Eager {
+	if !m.receiveOverflow.defersLong || int64(length) <= m.Capabilities.Eager {
 		return false
 	}
 	if from != mtl.NoEndpoint {
-		return m.peers.all[from].isRefusing
+		return m.peerTable.peersByEndpoint[from].isRefusing
 	}
-	return m.peers.refusing > 0
+	return m.peerTable.refusingCount > 0
 }
 
 // handleStartResult ends a queued receive that the provider rejected. A code of 0 is no error.
@@ -173,7 +173,7 @@ func (m *module) joinQueue(q *overflowQueue, s *slot) (joined bool) {
 		return true
 	}
 	s.peeksBefore = q.peekCount
-	q.probes.push(s)
+	q.queuedProbes.push(s)
 	if !q.isPeeking {
 		m.startPeek(q)
 	}
@@ -211,29 +211,29 @@ func (m *module) failPeek(q *overflowQueue, err error) {
 }
 
 func (m *module) postPeek(q *overflowQueue) libfabric.Errno {
-	if m.posted.operations >= m.posted.limits.operations || m.offload.active != nil || m.offload.drainsProbes {
+	if m.postedCounts.operations >= m.postedCounts.queueLimits.maxOperations || m.offloader.activeCall != nil || m.offloader.drainsProbes {
 		return libfabric.Again
 	}
 	s, err := m.takeSlot(slotPeek, nil, nil)
 	if err != nil {
 		return libfabric.NoMemory
 	}
-	s.Peer, s.address = mtl.NoEndpoint, libfabric.AnyAddress
-	s.tag, s.bits = m.layout.receive(mtl.Envelope{CID: q.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
-	code := m.ep.Peek(s.Number, s.address, s.tag, s.bits, libfabric.Claim)
+	s.Peer, s.addressIndex = mtl.NoEndpoint, libfabric.AnyAddress
+	s.tag, s.bits = m.tagLayout.receive(mtl.Envelope{CID: q.cid, Source: mtl.AnySource, Tag: mtl.AnyTag})
+	code := m.ep.Peek(s.Number, s.addressIndex, s.tag, s.bits, libfabric.Claim)
 	if code != 0 {
 		m.releaseSlot(s)
 		return code
 	}
 	s.IsPosted = true
-	m.posted.operations++
-	m.posted.probes++
+	m.postedCounts.operations++
+	m.postedCounts.probes++
 	return 0
 }
 
 // completePeek handles the completion of a peek.
 func (m *module) completePeek(s *slot, ev *libfabric.Event) {
-	q := m.overflow.queues[m.layout.cidOf(s.tag)]
+	q := m.receiveOverflow.queuesByCID[m.tagLayout.cidOf(s.tag)]
 	var r mtl.Result
 	if ev.Err == 0 {
 		r = m.recordClaim(s, ev) // The upcall may post and cancel receives.
@@ -249,7 +249,7 @@ func (m *module) completePeek(s *slot, ev *libfabric.Event) {
 	default:
 		m.failPeek(q, m.eventError("receive", mtl.NoEndpoint, ev))
 	}
-	if q.probes.head != nil && !q.isPeeking {
+	if q.queuedProbes.head != nil && !q.isPeeking {
 		m.startPeek(q)
 	}
 	m.updateReady(q)
@@ -264,8 +264,8 @@ func (m *module) placeClaimed(q *overflowQueue, c *slot, r mtl.Result) {
 	}
 	q.addMessage(c, r)
 	var remaining fifo // Short: a goroutine probes for one message at a time.
-	for p := q.probes.head; p != nil; p = q.probes.head {
-		q.probes.pop()
+	for p := q.queuedProbes.head; p != nil; p = q.queuedProbes.head {
+		q.queuedProbes.pop()
 		if found := q.findMessage(p); found != nil {
 			m.serveMessage(q, p, found)
 		} else if p.Kind == slotProbe && q.peekCount-p.peeksBefore >= maxPeeksPerProbe {
@@ -274,7 +274,7 @@ func (m *module) placeClaimed(q *overflowQueue, c *slot, r mtl.Result) {
 			remaining.push(p)
 		}
 	}
-	q.probes = remaining
+	q.queuedProbes = remaining
 }
 
 // maxPeeksPerProbe is the number of peeks after which a probe without claim completes without a message, though
@@ -284,15 +284,15 @@ const maxPeeksPerProbe = 4096
 
 // completeProbes ends the probes that were waiting when the current peek started.
 func (m *module) completeProbes(q *overflowQueue, r mtl.Result) {
-	for p := q.probes.head; p != nil && p.peeksBefore < q.peekCount; p = q.probes.head {
-		q.probes.pop()
+	for p := q.queuedProbes.head; p != nil && p.peeksBefore < q.peekCount; p = q.queuedProbes.head {
+		q.queuedProbes.pop()
 		m.endOp(p, r)
 	}
 }
 
 // serveMessage completes a probe, or continues a receive, with a claimed message of the queue.
 func (m *module) serveMessage(q *overflowQueue, s, c *slot) {
-	found := mtl.Result{Found: true, Source: int32(c.node.Source), Tag: int32(c.node.Tag), Bytes: c.claimedBytes}
+	found := mtl.Result{Found: true, Source: int32(c.queueEntry.Source), Tag: int32(c.queueEntry.Tag), Bytes: c.claimedBytes}
 	switch s.Kind {
 	case base.SlotReceive:
 		q.removeMessage(c)

@@ -8,34 +8,34 @@ import (
 // overflowQueue holds the receives of one communicator id for which the provider has no space, the
 // messages of the id that were claimed and match none of them, and the probes that wait for a peek.
 type overflowQueue struct {
-	cid     uint32
-	queues  match.Queues[slot, slot]
-	sources map[int]*match.Peer[slot, slot] // by rank
-	// receives orders the receives by the time of posting.
-	receives     match.Order[slot]
+	cid           uint32
+	matchQueues   match.Queues[slot, slot]
+	sourcesByRank map[int]*match.Peer[slot, slot]
+	// receiveOrder orders the receives by the time of posting.
+	receiveOrder match.Order[slot]
 	messageCount int
-	// probes is empty unless a peek is in progress, or is started before the lock is released.
-	probes fifo
+	// queuedProbes is empty unless a peek is in progress, or is started before the lock is released.
+	queuedProbes fifo
 	// peekCount is the number of peeks started, including those that the provider refused.
 	peekCount uint64
 	isPeeking bool
-	// readyIndex is the index in receiveOverflow.ready, or -1.
+	// readyIndex is the index in receiveOverflow.readyQueues, or -1.
 	readyIndex int
 }
 
 // queueFor returns the overflow queue of a communicator id, and creates it if necessary.
 func (m *module) queueFor(cid uint32) *overflowQueue {
-	q := m.overflow.queues[cid]
+	q := m.receiveOverflow.queuesByCID[cid]
 	if q != nil {
 		return q
 	}
-	if q = m.overflow.spare; q == nil {
-		q = &overflowQueue{sources: map[int]*match.Peer[slot, slot]{}, readyIndex: -1}
+	if q = m.receiveOverflow.spareQueue; q == nil {
+		q = &overflowQueue{sourcesByRank: map[int]*match.Peer[slot, slot]{}, readyIndex: -1}
 	}
-	if m.overflow.queues == nil {
-		m.overflow.queues = map[uint32]*overflowQueue{}
+	if m.receiveOverflow.queuesByCID == nil {
+		m.receiveOverflow.queuesByCID = map[uint32]*overflowQueue{}
 	}
-	q.cid, m.overflow.queues[cid], m.overflow.spare = cid, q, nil
+	q.cid, m.receiveOverflow.queuesByCID[cid], m.receiveOverflow.spareQueue = cid, q, nil
 	return q
 }
 
@@ -45,27 +45,27 @@ const maxSpareSources = 64
 // updateReady adds a queue with receives to the ready queues, removes one without, and deletes an
 // empty one. It must be called after each change of a queue.
 func (m *module) updateReady(q *overflowQueue) {
-	o := &m.overflow
+	o := &m.receiveOverflow
 	switch hasReceives := q.oldestReceive() != nil; {
 	case hasReceives && q.readyIndex < 0:
-		q.readyIndex = len(o.ready)
-		o.ready = append(o.ready, q)
+		q.readyIndex = len(o.readyQueues)
+		o.readyQueues = append(o.readyQueues, q)
 	case !hasReceives && q.readyIndex >= 0:
-		last := o.ready[len(o.ready)-1]
-		o.ready[q.readyIndex], last.readyIndex = last, q.readyIndex
-		o.ready = o.ready[:len(o.ready)-1]
+		last := o.readyQueues[len(o.readyQueues)-1]
+		o.readyQueues[q.readyIndex], last.readyIndex = last, q.readyIndex
+		o.readyQueues = o.readyQueues[:len(o.readyQueues)-1]
 		q.readyIndex = -1
 	}
-	if q.readyIndex < 0 && !q.isPeeking && q.messageCount == 0 && q.probes.head == nil {
-		if delete(o.queues, q.cid); len(q.sources) <= maxSpareSources {
-			o.spare = q
+	if q.readyIndex < 0 && !q.isPeeking && q.messageCount == 0 && q.queuedProbes.head == nil {
+		if delete(o.queuesByCID, q.cid); len(q.sourcesByRank) <= maxSpareSources {
+			o.spareQueue = q
 		}
 	}
 }
 
 // oldestReceive returns the receive that was posted first, or nil.
 func (q *overflowQueue) oldestReceive() *slot {
-	if e := q.receives.First(); e != nil {
+	if e := q.receiveOrder.First(); e != nil {
 		return e.Owner
 	}
 	return nil
@@ -76,10 +76,10 @@ func (q *overflowQueue) queueOfSource(rank int) *match.Peer[slot, slot] {
 	if rank == mtl.AnySource {
 		return nil
 	}
-	p := q.sources[rank]
+	p := q.sourcesByRank[rank]
 	if p == nil {
 		p = new(match.Peer[slot, slot])
-		q.sources[rank] = p
+		q.sourcesByRank[rank] = p
 	}
 	return p
 }
@@ -89,7 +89,7 @@ func (q *overflowQueue) findMessage(s *slot) *slot {
 	if q.messageCount == 0 {
 		return nil
 	}
-	if e := q.queues.Find(q.queueOfSource(s.node.Source), s.node.Source, s.node.Tag); e != nil {
+	if e := q.matchQueues.Find(q.queueOfSource(s.queueEntry.Source), s.queueEntry.Source, s.queueEntry.Tag); e != nil {
 		return e.Owner
 	}
 	return nil
@@ -97,33 +97,33 @@ func (q *overflowQueue) findMessage(s *slot) *slot {
 
 // addReceive appends a receive, which must match none of the messages.
 func (q *overflowQueue) addReceive(s *slot) {
-	q.queues.Post(q.queueOfSource(s.node.Source), &s.node)
-	q.receives.Push(&s.node)
+	q.matchQueues.Post(q.queueOfSource(s.queueEntry.Source), &s.queueEntry)
+	q.receiveOrder.Push(&s.queueEntry)
 }
 
 func (q *overflowQueue) removeReceive(s *slot) {
-	q.queues.Cancel(&s.node)
-	q.receives.Remove(&s.node)
+	q.matchQueues.Cancel(&s.queueEntry)
+	q.receiveOrder.Remove(&s.queueEntry)
 }
 
 // matchMessage removes and returns the receive that matches a message, or returns nil.
 func (q *overflowQueue) matchMessage(r mtl.Result) *slot {
-	e := q.queues.Arrive(q.queueOfSource(int(r.Source)), int(r.Tag))
+	e := q.matchQueues.Arrive(q.queueOfSource(int(r.Source)), int(r.Tag))
 	if e == nil {
 		return nil
 	}
-	q.receives.Remove(e)
+	q.receiveOrder.Remove(e)
 	return e.Owner
 }
 
 // addMessage appends a claimed message, which must match none of the receives.
 func (q *overflowQueue) addMessage(c *slot, r mtl.Result) {
-	c.node.Source, c.node.Tag = int(r.Source), int(r.Tag)
-	q.queues.AddUnexpected(q.queueOfSource(c.node.Source), &c.node)
+	c.queueEntry.Source, c.queueEntry.Tag = int(r.Source), int(r.Tag)
+	q.matchQueues.AddUnexpected(q.queueOfSource(c.queueEntry.Source), &c.queueEntry)
 	q.messageCount++
 }
 
 func (q *overflowQueue) removeMessage(c *slot) {
-	q.queues.RemoveUnexpected(&c.node)
+	q.matchQueues.RemoveUnexpected(&c.queueEntry)
 	q.messageCount--
 }

@@ -13,14 +13,14 @@ import (
 // peer is a connected process.
 type peer struct {
 	base.Peer
-	// address is the index in libfabric's address vector, valid from stage addressKnown on.
-	address uint64
+	// addressIndex is the index in libfabric's address vector, valid from stage addressKnown on.
+	addressIndex uint64
 	// rawAddress is the network address from the business card.
 	rawAddress     []byte
-	stage          contactStage
+	contactStage   contactStage
 	requestedStage contactStage
 	isUnreachable  bool
-	// isBlocked is set while the peer is in peerTable.blocked.
+	// isBlocked is set while the peer is in peerTable.blockedPeers.
 	isBlocked    bool
 	blockedSends fifo
 	postedSends  int
@@ -35,15 +35,15 @@ type peer struct {
 
 // peerTable holds the connected processes.
 type peerTable struct {
-	// all is indexed by mtl.Endpoint. Peers are never removed.
-	all     []peer
-	byNonce map[uint64]mtl.Endpoint
-	// blocked lists the peers with blockedSends, each once.
-	blocked []mtl.Endpoint
-	// blockedCursor is the index in blocked of the peer that was retried last.
+	// Peers are never removed.
+	peersByEndpoint []peer
+	byNonce         map[uint64]mtl.Endpoint
+	// blockedPeers lists the peers with blockedSends, each once.
+	blockedPeers []mtl.Endpoint
+	// blockedCursor is the index in blockedPeers of the peer that was retried last.
 	blockedCursor int
-	// refusing counts the peers with isRefusing.
-	refusing int
+	// refusingCount counts the peers with isRefusing.
+	refusingCount int
 }
 
 func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
@@ -54,23 +54,23 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	to := mtl.Endpoint(len(m.peers.all))
-	m.peers.all = append(m.peers.all, peer{Peer: m.AddPeer(p.Incarnation, to), rawAddress: bytes.Clone(address)})
+	to := mtl.Endpoint(len(m.peerTable.peersByEndpoint))
+	m.peerTable.peersByEndpoint = append(m.peerTable.peersByEndpoint, peer{Peer: m.AddPeer(p.Incarnation, to), rawAddress: bytes.Clone(address)})
 	m.requestContact(to, addressKnown)
-	m.peers.byNonce[p.Nonce] = to
+	m.peerTable.byNonce[p.Nonce] = to
 	return to, nil
 }
 
 // Forget leaves the peer in libfabric's address vector, because providers find connections by
 // their index there.
 func (m *module) Forget(to mtl.Endpoint, why error) {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	if !m.ForgetPeer(&p.Peer, why) {
 		return
 	}
-	delete(m.peers.byNonce, p.Nonce)
+	delete(m.peerTable.byNonce, p.Nonce)
 	p.blockedSends, p.unackedSends = fifo{}, nil
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		if s.Peer != to || !s.Kind.IsSend() {
 			continue
 		}
@@ -88,10 +88,10 @@ func (m *module) checkSend(to mtl.Endpoint) error {
 	if m.Err != nil {
 		return m.Err
 	}
-	if int(to) >= len(m.peers.all) {
+	if int(to) >= len(m.peerTable.peersByEndpoint) {
 		to = mtl.NoEndpoint
 	}
-	return m.peers.all[to].SendErr
+	return m.peerTable.peersByEndpoint[to].SendErr
 }
 
 // setAccepting records whether libfabric accepts sends to a peer.
@@ -101,9 +101,9 @@ func (m *module) setAccepting(p *peer, isAccepting bool) {
 	}
 	p.isRefusing = !isAccepting
 	if isAccepting {
-		m.peers.refusing--
+		m.peerTable.refusingCount--
 	} else {
-		m.peers.refusing++
+		m.peerTable.refusingCount++
 	}
 }
 
@@ -111,20 +111,20 @@ func (m *module) setAccepting(p *peer, isAccepting bool) {
 // incomplete or the send queue is full. Sends that libfabric holds don't count: a long message stays there
 // until its receiver takes it or is forgotten.
 func (m *module) noteRefusal(p *peer) {
-	if m.offload.active == nil {
-		m.setAccepting(p, p.stage < connected || m.isSendQueueFull())
+	if m.offloader.activeCall == nil {
+		m.setAccepting(p, p.contactStage < connected || m.isSendQueueFull())
 	}
 }
 
 // isSendQueueFull reports whether libfabric's queue may be the reason of a refusal.
 func (m *module) isSendQueueFull() bool {
-	return m.posted.sends >= m.posted.sendQueueSize/2 || m.posted.operations >= m.posted.limits.operations
+	return m.postedCounts.sends >= m.postedCounts.sendQueueSize/2 || m.postedCounts.operations >= m.postedCounts.queueLimits.maxOperations
 }
 
 // routeText describes the addresses of both ends of a socket provider, for errors.
 func (m *module) routeText(to mtl.Endpoint) string {
-	own, isIP := ipOf(m.address.format, m.address.raw)
-	peer, isPeerIP := ipOf(m.address.format, m.peers.all[to].rawAddress)
+	own, isIP := ipOf(m.localAddress.format, m.localAddress.raw)
+	peer, isPeerIP := ipOf(m.localAddress.format, m.peerTable.peersByEndpoint[to].rawAddress)
 	if !isIP || !isPeerIP {
 		return ""
 	}

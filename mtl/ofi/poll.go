@@ -29,17 +29,17 @@ func (m *module) Poll() int {
 const pausesAfterEmptyPoll = 10
 
 func (m *module) pollEndpoint() int {
-	if len(m.memory.expired) > 0 {
+	if len(m.registrations.expiredRegions) > 0 {
 		m.releaseExpired()
 	}
-	n, code := m.ep.Poll(m.events[:])
-	if n == 0 && m.isSoftware && m.posted.receives > 1 {
+	n, code := m.ep.Poll(m.eventBuf[:])
+	if n == 0 && m.isSoftware && m.postedCounts.receives > 1 {
 		for range pausesAfterEmptyPoll {
 			cpu.Pause()
 		}
 	}
 	for i := range n {
-		if m.handleEvent(&m.events[i]); m.Err != nil {
+		if m.handleEvent(&m.eventBuf[i]); m.Err != nil {
 			return n
 		}
 	}
@@ -47,13 +47,13 @@ func (m *module) pollEndpoint() int {
 		m.failModule(errors.New("completion queue: " + m.errnoText(code)))
 		return n
 	}
-	if len(m.peers.blocked) > 0 {
+	if len(m.peerTable.blockedPeers) > 0 {
 		m.retryBlocked()
 	}
-	if m.overflow.hasReceives() {
+	if m.receiveOverflow.hasReceives() {
 		m.advanceOverflow()
 	}
-	if len(m.offload.queued) > 0 {
+	if len(m.offloader.queuedCalls) > 0 {
 		m.startOffloads()
 	}
 	return n
@@ -68,11 +68,11 @@ func (m *module) completeOp(s *slot, r mtl.Result) {
 
 // handleEvent handles one completion.
 func (m *module) handleEvent(ev *libfabric.Event) {
-	if int(ev.Slot) >= len(m.slots) { // libfabric.NoSlot
+	if int(ev.Slot) >= len(m.slotsByNumber) { // libfabric.NoSlot
 		m.handleStrayError(ev)
 		return
 	}
-	s := m.slots[ev.Slot]
+	s := m.slotsByNumber[ev.Slot]
 	m.uncountPosted(s)
 	m.consecutiveStrays = 0
 	switch s.Kind {
@@ -157,7 +157,7 @@ func (m *module) completeReceive(s *slot, ev *libfabric.Event) {
 
 // messageResult returns the envelope and length of the message of a completion.
 func (m *module) messageResult(ev *libfabric.Event) (mtl.Result, mtl.Mode) {
-	e, mode := m.layout.message(ev.Tag, ev.Data)
+	e, mode := m.tagLayout.message(ev.Tag, ev.Data)
 	return mtl.Result{Source: e.Source, Tag: e.Tag, Bytes: int64(ev.Length)}, mode
 }
 

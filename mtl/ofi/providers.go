@@ -57,8 +57,8 @@ type Quirk struct {
 	// Description states the property.
 	Description string
 	Remedy      Remedy
-	// Eager is the length limit of RaiseEager, in bytes.
-	Eager int64
+	// EagerBytes is the length limit of RaiseEager.
+	EagerBytes int64
 	// DisabledBy is an environment variable whose presence removes the quirk, or empty.
 	DisabledBy string
 	// FailingCases is a regular expression for the names of the cases of `ferry matrix` that fail, for ExpectFailures.
@@ -136,7 +136,7 @@ var known = []Provider{
 		{LastVersion: v1_22, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with net;ofi_rxm"},
 		{FirstVersion: v2_4, Description: quirkOrphans + " (shared code)", Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
 		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan + " with tcp;ofi_rxm"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
+		{Description: quirkBuffered, Remedy: RaiseEager, EagerBytes: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "psm3", Devices: "infiniband/", WorksOnSockets: true, Listed: ListedAlways, IsUntested: true},
 	{Name: "ucx", Devices: "infiniband/*"}, {Name: "mlx", Devices: "infiniband/*"},
@@ -148,7 +148,7 @@ var known = []Provider{
 		{FirstVersion: v2_0, LastVersion: v2_3, Description: quirkOrphansBetween, Remedy: ExpectFailures, FailingCases: orphanCases, FoundIn: "2026-11", Evidence: programOrphan},
 		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
+		{Description: quirkBuffered, Remedy: RaiseEager, EagerBytes: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "tcp", NeedsRequest: true},
 	{Name: "net;ofi_rxm", Listed: ListedIfBasePresent, Quirks: []Quirk{
@@ -157,7 +157,7 @@ var known = []Provider{
 		{Description: quirkOrphans, Remedy: PreferPacked, FoundIn: "2026-11", Evidence: programOrphan},
 		{Description: quirkOrphansReconnect, Remedy: DeferLongReceives, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadWaitWhileItIsConnectedAgain"},
 		{LastVersion: v1_17, Description: quirkPartialMessage, Remedy: DrainBeforeClose, FoundIn: "2026-11", Evidence: "mtltest/CloseWhileAMessageIsHalfHere"},
-		{Description: quirkBuffered, Remedy: RaiseEager, Eager: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
+		{Description: quirkBuffered, Remedy: RaiseEager, EagerBytes: rxmBuffer, DisabledBy: "FI_OFI_RXM_BUFFER_SIZE", FoundIn: "2026-11", Evidence: "test/soak/TestKill_UnreceivedMessages_AreHandled"},
 	}},
 	{Name: "net", NeedsRequest: true, Quirks: []Quirk{
 		{LastVersion: v1_17, Description: "a few unexpected messages block all later ones", Remedy: RefuseProvider, FoundIn: "2026-11", Evidence: programClaim},
@@ -170,7 +170,7 @@ var known = []Provider{
 	}},
 	{Name: "sockets", NeedsRequest: true, Quirks: []Quirk{
 		{Description: "a probe ignores the address of the sender", Remedy: PackSource, FoundIn: "2026-11", Evidence: "mtltest/ProbeFindsOnlyWhatItAsksFor"},
-		{Description: "a message of any length is complete when a probe finds it", Remedy: RaiseEager, Eager: math.MaxInt64, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
+		{Description: "a message of any length is complete when a probe finds it", Remedy: RaiseEager, EagerBytes: math.MaxInt64, FoundIn: "2026-11", Evidence: "mtltest/MessagesOfTheDeadAreReceivedWholeOrNotAtAll"},
 		{Description: "it accepts more receives than its queue holds, and loses their completions", Remedy: LimitReceives, FoundIn: "2026-11", Evidence: "mtltest/ManyReceivesOfOneIdDoNotBlockAnother"},
 	}},
 	{Name: "shm", NeedsRequest: true, Quirks: []Quirk{

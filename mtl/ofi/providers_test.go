@@ -71,7 +71,7 @@ func TestFindQuirk_LaterVersion_FindsNone(t *testing.T) {
 			t.Errorf("net is refused in %v: %t", version, ok)
 		}
 	}
-	size := func() int64 { f, _ := findQuirk("tcp;ofi_rxm", RaiseEager, v1_17); return f.Eager }
+	size := func() int64 { f, _ := findQuirk("tcp;ofi_rxm", RaiseEager, v1_17); return f.EagerBytes }
 	if got := size(); got != rxmBuffer {
 		t.Errorf("messages of tcp;ofi_rxm come whole up to %d bytes", got)
 	}

@@ -16,11 +16,10 @@ const unlimitedSize = 1 << 24
 
 // queueLimits are limits of the operations in progress.
 type queueLimits struct {
-	// Length of the completion queue.
-	completions int
-	operations  int
+	maxCompletions int
+	maxOperations  int
 	// Receives of messages, which count as operations too.
-	receives int
+	maxReceives int
 }
 
 // controlReceiveCount returns the number of control receives. They share the provider's receive queue with
@@ -32,16 +31,16 @@ func controlReceiveCount(info *libfabric.Info, buffers int) int {
 // limitsFor returns the limits of a provider in a version of libfabric.
 func limitsFor(info *libfabric.Info, buffers int, v libfabric.Version) queueLimits {
 	l := queueLimits{
-		completions: minQueueEntries,
-		operations:  math.MaxInt,
-		receives:    max(info.RxSize-controlReceiveCount(info, buffers)-min(reservedReceives, info.RxSize/4), 1),
+		maxCompletions: minQueueEntries,
+		maxOperations:  math.MaxInt,
+		maxReceives:    max(info.RxSize-controlReceiveCount(info, buffers)-min(reservedReceives, info.RxSize/4), 1),
 	}
 	if info.TxSize < unlimitedSize && info.RxSize < unlimitedSize {
-		l.completions = max(minQueueEntries, info.TxSize+info.RxSize)
-		l.operations = l.completions
+		l.maxCompletions = max(minQueueEntries, info.TxSize+info.RxSize)
+		l.maxOperations = l.maxCompletions
 	}
 	if _, ok := quirkReason(info.Provider, LimitReceives, v); ok {
-		l.receives = l.operations / 2 // The rest is for sends and probes.
+		l.maxReceives = l.maxOperations / 2 // The rest is for sends and probes.
 	}
 	return l
 }

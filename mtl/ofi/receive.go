@@ -19,22 +19,22 @@ func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, claim bool
 
 // startMatch starts or queues a receive or a probe.
 func (m *module) startMatch(k base.SlotKind, op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
-	from, err := m.CheckSource(from, e, len(m.peers.all))
+	from, err := m.CheckSource(from, e, len(m.peerTable.peersByEndpoint))
 	if err != nil {
 		return err
 	}
 	address := libfabric.AnyAddress
-	if from != mtl.NoEndpoint && m.layout.hasSourceData {
-		address = m.peers.all[from].address
+	if from != mtl.NoEndpoint && m.tagLayout.hasSourceData {
+		address = m.peerTable.peersByEndpoint[from].addressIndex
 	}
 	s, err := m.takeSlot(k, op, buf)
 	if err != nil {
 		return m.transportError("receive", from, err)
 	}
-	s.Peer, s.address = from, address
-	s.node.Source, s.node.Tag = int(e.Source), int(e.Tag)
-	s.tag, s.bits = m.layout.receive(e)
-	if s.flags = m.padding; k == slotClaimingProbe {
+	s.Peer, s.addressIndex = from, address
+	s.queueEntry.Source, s.queueEntry.Tag = int(e.Source), int(e.Tag)
+	s.tag, s.bits = m.tagLayout.receive(e)
+	if s.flags = m.paddingFlag; k == slotClaimingProbe {
 		s.flags |= libfabric.Claim
 	}
 	return m.startOrQueue(e.CID, s)
@@ -44,7 +44,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if m.Err != nil {
 		return m.Err
 	}
-	return m.receiveClaimed(m.slots[op.Slot], op, buf)
+	return m.receiveClaimed(m.slotsByNumber[op.Slot], op, buf)
 }
 
 // receiveClaimed starts the receive of a claimed message. After an error the message is lost.
@@ -55,7 +55,7 @@ func (m *module) receiveClaimed(s *slot, op *mtl.Op, buf []byte) error {
 	}
 	s.Op, op.Slot, s.flags = op, s.Number, libfabric.Claim
 	if s.claimedBytes > int64(len(buf)) {
-		s.flags |= m.padding
+		s.flags |= m.paddingFlag
 	}
 	s.SetReceiveBuffer(buf)
 	if code := m.startClaimedReceive(s); code != 0 {
@@ -76,7 +76,7 @@ func (m *module) recordClaim(s *slot, ev *libfabric.Event) mtl.Result {
 	r, _ := m.messageResult(ev)
 	s.Kind, s.IsPosted, s.claimedBytes = base.SlotClaimed, false, r.Bytes
 	if s.Peer == mtl.NoEndpoint && s.claimedBytes > m.Capabilities.Eager { // for lostClaim
-		if from, ok := m.Env.Upcall.Endpoint(m.layout.cidOf(ev.Tag), int(r.Source)); ok {
+		if from, ok := m.Env.Upcall.Endpoint(m.tagLayout.cidOf(ev.Tag), int(r.Source)); ok {
 			s.Peer = from
 		}
 	}
@@ -86,7 +86,7 @@ func (m *module) recordClaim(s *slot, ev *libfabric.Event) mtl.Result {
 // lostClaim returns the error of a claimed message that is lost, or nil. Some providers would follow a lost connection if they were asked
 // for the rest (quirk PreferPacked).
 func (m *module) lostClaim(s *slot) error {
-	return m.LostClaim(&m.peers.all[s.Peer].Peer, s.claimedBytes)
+	return m.LostClaim(&m.peerTable.peersByEndpoint[s.Peer].Peer, s.claimedBytes)
 }
 
 // abandonClaimed gives up a lost message. The provider keeps it until the endpoint closes, and with it
@@ -109,8 +109,8 @@ func (m *module) abandonIfLost(s *slot) bool {
 // startOrQueue starts a receive or a probe, or queues it in the overflow queue of its communicator id. After an
 // error nothing was started.
 func (m *module) startOrQueue(cid uint32, s *slot) error {
-	if len(m.overflow.queues) > 0 {
-		if q := m.overflow.queues[cid]; q != nil && m.joinQueue(q, s) {
+	if len(m.receiveOverflow.queuesByCID) > 0 {
+		if q := m.receiveOverflow.queuesByCID[cid]; q != nil && m.joinQueue(q, s) {
 			return nil
 		}
 	}
@@ -141,21 +141,21 @@ func (m *module) startProbe(s *slot) error {
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.Err != nil || int(op.Slot) >= len(m.slots) {
+	if m.Err != nil || int(op.Slot) >= len(m.slotsByNumber) {
 		return
 	}
-	s := m.slots[op.Slot]
+	s := m.slotsByNumber[op.Slot]
 	switch {
 	case s.Op != op || s.Kind != base.SlotReceive: // It has matched, for example.
 	case s.IsPosted:
 		s.IsCanceled = true
-		if m.offload.active != nil {
-			m.offload.cancels = append(m.offload.cancels, s.Number)
+		if m.offloader.activeCall != nil {
+			m.offloader.pendingCancels = append(m.offloader.pendingCancels, s.Number)
 			break
 		}
 		m.ep.Cancel(s.Number)
 	default:
-		q := m.overflow.queues[m.layout.cidOf(s.tag)]
+		q := m.receiveOverflow.queuesByCID[m.tagLayout.cidOf(s.tag)]
 		q.removeReceive(s)
 		m.endOp(s, mtl.Result{Canceled: true})
 		m.updateReady(q)

@@ -23,8 +23,8 @@ import (
 // registrations holds the registered memory of a module.
 type registrations struct {
 	regions []*region
-	// expired are registrations of single operations that have ended. The next Poll closes them.
-	expired []*libfabric.Region
+	// expiredRegions are registrations of single operations that have ended. The next Poll closes them.
+	expiredRegions []*libfabric.Region
 	// isRequired is set for a provider that accepts only registered buffers.
 	isRequired bool
 }
@@ -34,11 +34,11 @@ type region struct {
 	buf []byte
 	// handle is nil before registration has completed and after deregistration has started.
 	handle *libfabric.Region
-	// op is the Register or Deregister in progress, or nil.
-	op *mtl.Op
+	// pendingOp is the Register or Deregister in progress, or nil.
+	pendingOp *mtl.Op
 	// isRetired is set if libfabric may read the memory after Deregister, until the endpoint closes.
-	isRetired bool
-	pins      runtime.Pinner
+	isRetired  bool
+	bufferPins runtime.Pinner
 }
 
 // Register implements mtl.Registrar.
@@ -49,9 +49,9 @@ func (m *module) Register(op *mtl.Op, memory []byte) error {
 	if len(memory) == 0 {
 		return errNotRegistered
 	}
-	x := &region{buf: memory, op: op}
-	x.pins.Pin(&memory[0])
-	m.memory.regions = append(m.memory.regions, x)
+	x := &region{buf: memory, pendingOp: op}
+	x.bufferPins.Pin(&memory[0])
+	m.registrations.regions = append(m.registrations.regions, x)
 	m.queueOffload(func() { m.registerRegion(x) })
 	m.startOffloads()
 	return nil
@@ -77,27 +77,27 @@ func (m *module) registerRegion(x *region) {
 
 // completeRegion queues the result of the operation on a region.
 func (m *module) completeRegion(x *region, r mtl.Result) {
-	m.QueueResult(x.op, r)
-	x.op = nil
+	m.QueueResult(x.pendingOp, r)
+	x.pendingOp = nil
 }
 
 func (m *module) removeRegion(x *region) {
-	x.pins.Unpin()
-	m.memory.regions = slices.DeleteFunc(m.memory.regions, func(y *region) bool { return x == y })
+	x.bufferPins.Unpin()
+	m.registrations.regions = slices.DeleteFunc(m.registrations.regions, func(y *region) bool { return x == y })
 }
 
 var errNotRegistered = errors.New("mtl ofi: this memory is not registered")
 
 // Deregister implements mtl.Registrar.
 func (m *module) Deregister(op *mtl.Op, memory []byte) error {
-	i := slices.IndexFunc(m.memory.regions, func(x *region) bool {
-		return len(memory) > 0 && &x.buf[0] == &memory[0] && len(x.buf) == len(memory) && !x.isRetired && x.op == nil
+	i := slices.IndexFunc(m.registrations.regions, func(x *region) bool {
+		return len(memory) > 0 && &x.buf[0] == &memory[0] && len(x.buf) == len(memory) && !x.isRetired && x.pendingOp == nil
 	})
 	if i < 0 {
 		return errNotRegistered
 	}
-	x := m.memory.regions[i]
-	for _, s := range m.slots {
+	x := m.registrations.regions[i]
+	for _, s := range m.slotsByNumber {
 		if s.Kind == base.SlotUnused || !mem.Overlap(s.Buf, x.buf) && !mem.Overlap(s.UserBuf, x.buf) {
 			continue
 		}
@@ -110,7 +110,7 @@ func (m *module) Deregister(op *mtl.Op, memory []byte) error {
 		m.QueueResult(op, mtl.Result{Found: x.isRetired})
 		return nil
 	}
-	x.op = op
+	x.pendingOp = op
 	m.queueOffload(func() { m.deregisterRegion(x) })
 	m.startOffloads()
 	return nil
@@ -136,13 +136,13 @@ func (m *module) attachRegion(s *slot) error {
 		return nil
 	}
 	var found *libfabric.Region
-	for _, x := range m.memory.regions {
+	for _, x := range m.registrations.regions {
 		if x.handle != nil && !x.isRetired && mem.Within(x.buf, s.Buf) {
 			found = x.handle
 			break
 		}
 	}
-	if found == nil && m.memory.isRequired && len(s.Buf) > 0 {
+	if found == nil && m.registrations.isRequired && len(s.Buf) > 0 {
 		var err error
 		if found, err = m.ep.Register(s.Buf); err != nil {
 			return err
@@ -158,11 +158,11 @@ func (m *module) attachRegion(s *slot) error {
 
 // releaseExpired closes the registrations of operations that have ended.
 func (m *module) releaseExpired() {
-	for _, r := range m.memory.expired {
+	for _, r := range m.registrations.expiredRegions {
 		if err := m.ep.Deregister(r); err != nil {
 			m.Env.Logger.Warn("mtl ofi: memory stays registered", "provider", m.Description.Provider, "err", err)
 		}
 	}
-	clear(m.memory.expired)
-	m.memory.expired = m.memory.expired[:0]
+	clear(m.registrations.expiredRegions)
+	m.registrations.expiredRegions = m.registrations.expiredRegions[:0]
 }

@@ -19,12 +19,12 @@ func TestChoose_SecondaryInterface_IsUsedLast(t *testing.T) {
 		for _, domain := range []string{name, "eth0"} {
 			infos = append(infos, fillAttributes(libfabric.Info{Provider: "tcp;ofi_rxm", Domain: domain, AddressFormat: libfabric.IPv4Address}))
 		}
-		host := topology{sys: t.TempDir(), interfaces: []netaddr.Interface{other, eth0}}
-		if got := choose(infos, &params{}, jobTraits{version: v2_4}, host); got[0].info.Domain != "eth0" || got[1].refusal != "" {
-			t.Errorf("%s: begins with %s (%q)", name, got[0].info, got[1].refusal)
+		host := topology{sysfsDir: t.TempDir(), interfaces: []netaddr.Interface{other, eth0}}
+		if got := choose(infos, &params{}, jobTraits{libraryVersion: v2_4}, host); got[0].providerInfo.Domain != "eth0" || got[1].refusal != "" {
+			t.Errorf("%s: begins with %s (%q)", name, got[0].providerInfo, got[1].refusal)
 		}
-		if got := choose(infos, &params{DomainInclude: []string{"*"}}, jobTraits{version: v2_4}, host); got[0].info.Domain != name {
-			t.Errorf("%s, with domain_include: begins with %s", name, got[0].info)
+		if got := choose(infos, &params{DomainInclude: []string{"*"}}, jobTraits{libraryVersion: v2_4}, host); got[0].providerInfo.Domain != name {
+			t.Errorf("%s, with domain_include: begins with %s", name, got[0].providerInfo)
 		}
 	}
 }

@@ -17,17 +17,17 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if err := m.checkSend(to); err != nil {
 		return false, err
 	}
-	p := &m.peers.all[to]
-	tag, data := m.layout.send(e, mode)
+	p := &m.peerTable.peersByEndpoint[to]
+	tag, data := m.tagLayout.send(e, mode)
 	var flags libfabric.Kind
-	if m.layout.hasSourceData {
+	if m.tagLayout.hasSourceData {
 		flags = libfabric.WithData
 	}
 	k := base.SlotSend
 	if mode == mtl.Synchronous {
 		k = base.SlotSyncSend
-	} else if len(buf) <= m.Capabilities.Inject && p.blockedSends.head == nil && m.offload.active == nil && p.stage == connected {
-		switch code := m.ep.TSend(0, buf, p.address, tag, data, flags|libfabric.Inject); code {
+	} else if len(buf) <= m.Capabilities.Inject && p.blockedSends.head == nil && m.offloader.activeCall == nil && p.contactStage == connected {
+		switch code := m.ep.TSend(0, buf, p.addressIndex, tag, data, flags|libfabric.Inject); code {
 		case 0:
 			m.MarkUnflushed(&p.Peer, to)
 			return true, nil
@@ -43,7 +43,7 @@ func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, m
 	if err != nil {
 		return false, m.transportError("send", to, err)
 	}
-	s.Peer, s.address, s.tag, s.bits, s.flags = to, p.address, tag, data, flags
+	s.Peer, s.addressIndex, s.tag, s.bits, s.flags = to, p.addressIndex, tag, data, flags
 	return false, m.startSend(s)
 }
 
@@ -54,16 +54,16 @@ func (m *module) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done boo
 	if len(data) == 0 || len(data) > controlLimit {
 		return false, fmt.Errorf("%s: a control message of %d bytes, and 1 to %d are possible: %w", component, len(data), controlLimit, mtl.ErrTooLong)
 	}
-	return m.sendFrame(base.SlotControl, op, to, append(append(m.control.scratch[:0], frameControl), data...))
+	return m.sendFrame(base.SlotControl, op, to, append(append(m.controlReceives.injectBuf[:0], frameControl), data...))
 }
 
 // sendFrame sends a control frame. It copies a frame that cannot be injected at once. Control messages and acks
 // overtake blocked messages, because the peer may need them before it receives the messages that fill the
 // provider's queue. A flush frame overtakes nothing.
 func (m *module) sendFrame(k base.SlotKind, op *mtl.Op, to mtl.Endpoint, frame []byte) (done bool, err error) {
-	p := &m.peers.all[to]
-	if k != base.SlotFlush && len(frame) <= m.Capabilities.Inject && m.offload.active == nil && p.stage == connected {
-		switch code := m.ep.Send(0, frame, p.address, libfabric.Inject); code {
+	p := &m.peerTable.peersByEndpoint[to]
+	if k != base.SlotFlush && len(frame) <= m.Capabilities.Inject && m.offloader.activeCall == nil && p.contactStage == connected {
+		switch code := m.ep.Send(0, frame, p.addressIndex, libfabric.Inject); code {
 		case 0:
 			m.setAccepting(p, true)
 			m.MarkUnflushed(&p.Peer, to)
@@ -82,7 +82,7 @@ func (m *module) sendFrame(k base.SlotKind, op *mtl.Op, to mtl.Endpoint, frame [
 	}
 	s.frameBuf = append(s.frameBuf[:0], frame...)
 	s.Pin(s.frameBuf)
-	s.Peer, s.address = to, p.address
+	s.Peer, s.addressIndex = to, p.addressIndex
 	return false, m.startSend(s)
 }
 
@@ -93,7 +93,7 @@ func (m *module) callError(op string, to mtl.Endpoint, code libfabric.Errno) err
 // startSend starts a send. If the provider has no space, it queues the send behind the blocked sends of the peer,
 // or before them if it may overtake (sendFrame). After an error nothing was started.
 func (m *module) startSend(s *slot) error {
-	p := &m.peers.all[s.Peer]
+	p := &m.peerTable.peersByEndpoint[s.Peer]
 	mayOvertake := s.Kind == base.SlotControl || s.Kind == base.SlotSyncAck
 	if mayOvertake || p.blockedSends.head == nil {
 		code := m.postOp(s)
@@ -119,7 +119,7 @@ func (m *module) startSend(s *slot) error {
 	}
 	if !p.isBlocked {
 		p.isBlocked = true
-		m.peers.blocked = append(m.peers.blocked, s.Peer)
+		m.peerTable.blockedPeers = append(m.peerTable.blockedPeers, s.Peer)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (m *module) startSend(s *slot) error {
 func (m *module) trackSend(s *slot) {
 	switch {
 	case !s.IsPosted:
-		m.MarkUnflushed(&m.peers.all[s.Peer].Peer, s.Peer)
+		m.MarkUnflushed(&m.peerTable.peersByEndpoint[s.Peer].Peer, s.Peer)
 		m.endOp(s, mtl.Result{})
 	case s.Kind == base.SlotSyncSend:
 		m.awaitAck(s)
@@ -146,21 +146,21 @@ const flushPatience = 200 * time.Millisecond
 
 // retryBlocked starts blocked sends as far as the provider has space.
 func (m *module) retryBlocked() {
-	t := &m.peers
-	for range min(peersPerRetry, len(t.blocked)) {
-		if t.blockedCursor++; t.blockedCursor >= len(t.blocked) {
+	t := &m.peerTable
+	for range min(peersPerRetry, len(t.blockedPeers)) {
+		if t.blockedCursor++; t.blockedCursor >= len(t.blockedPeers) {
 			t.blockedCursor = 0
 		}
-		to := t.blocked[t.blockedCursor]
-		p := &t.all[to]
+		to := t.blockedPeers[t.blockedCursor]
+		p := &t.peersByEndpoint[to]
 		// A peer without blocked sends leaves the list one Poll after its last send, because that send's
 		// refusals may have started a connection.
 		if p.blockedSends.head == nil {
 			p.isBlocked = false
 			m.setAccepting(p, true)
-			n := len(t.blocked) - 1
-			t.blocked[t.blockedCursor] = t.blocked[n]
-			t.blocked = t.blocked[:n]
+			n := len(t.blockedPeers) - 1
+			t.blockedPeers[t.blockedCursor] = t.blockedPeers[n]
+			t.blockedPeers = t.blockedPeers[:n]
 			continue
 		}
 		m.retryPeer(to, p)
@@ -201,7 +201,7 @@ const refusalsPerClockCheck = 64
 // isOverdue reports whether a peer has accepted nothing for connectTimeout. A peer with posted sends is slow, and
 // there is no limit for it. Refusals don't count while the send queue is full.
 func (m *module) isOverdue(to mtl.Endpoint) bool {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	if p.consecutiveRefusals++; p.consecutiveRefusals%refusalsPerClockCheck != 0 {
 		return false
 	}
@@ -217,7 +217,7 @@ func (m *module) isOverdue(to mtl.Endpoint) bool {
 
 // failBlockedSends ends the blocked sends of a peer. Later sends are tried again.
 func (m *module) failBlockedSends(to mtl.Endpoint) {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	err := m.transportError("send", to, fmt.Errorf("%v: nothing took a message there within %v (mtl.ofi.connect_timeout): its session is over, its process is stopped, or %s does not reach it%s",
 		m.Env.Identity.Proc, m.connectTimeout, m.Description.Provider, m.routeText(to)))
 	for p.blockedSends.head != nil {
@@ -232,9 +232,9 @@ func (m *module) failBlockedSends(to mtl.Endpoint) {
 func (m *module) Idle() bool { return m.IdleAfter(m.flushPeer) }
 
 func (m *module) flushPeer(to mtl.Endpoint) {
-	p := &m.peers.all[to]
+	p := &m.peerTable.peersByEndpoint[to]
 	if p.MarkFlushed(); p.SendErr == nil {
 		// After an error the peer is unreachable.
-		m.sendFrame(base.SlotFlush, nil, to, append(m.control.scratch[:0], frameFlush))
+		m.sendFrame(base.SlotFlush, nil, to, append(m.controlReceives.injectBuf[:0], frameFlush))
 	}
 }

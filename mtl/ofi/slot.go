@@ -28,8 +28,8 @@ type slot struct {
 	// frameBuf is reused for the control frames of this slot.
 	frameBuf []byte
 
-	address uint64
-	tag     uint64
+	addressIndex uint64
+	tag          uint64
 	// bits is the completion data of a send, or the tag bits that a receive ignores.
 	bits  uint64
 	flags libfabric.Kind
@@ -42,10 +42,10 @@ type slot struct {
 	// ownsRegion is set if region ends with the operation.
 	ownsRegion bool
 	// queuedAt is set for a blocked flush frame.
-	queuedAt time.Time
-	next     *slot // in a fifo
-	// node links the slot in an overflow queue or among the unacked sends.
-	node match.Entry[slot]
+	queuedAt   time.Time
+	nextInFIFO *slot
+	// queueEntry links the slot in an overflow queue or among the unacked sends.
+	queueEntry match.Entry[slot]
 }
 
 // isReceiving reports whether libfabric may write into the buffer of s.
@@ -57,24 +57,24 @@ func (s *slot) isReceiving() bool {
 type fifo struct{ head, tail *slot }
 
 func (f *fifo) push(s *slot) {
-	s.next = nil
+	s.nextInFIFO = nil
 	if f.tail == nil {
 		f.head = s
 	} else {
-		f.tail.next = s
+		f.tail.nextInFIFO = s
 	}
 	f.tail = s
 }
 
 func (f *fifo) pushFirst(s *slot) {
-	if s.next = f.head; f.head == nil {
+	if s.nextInFIFO = f.head; f.head == nil {
 		f.tail = s
 	}
 	f.head = s
 }
 
 func (f *fifo) pop() {
-	if f.head = f.head.next; f.head == nil {
+	if f.head = f.head.nextInFIFO; f.head == nil {
 		f.tail = nil
 	}
 }
@@ -86,12 +86,12 @@ func (m *module) takeSlot(k base.SlotKind, op *mtl.Op, buf []byte) (*slot, error
 		if err != nil {
 			return nil, err
 		}
-		m.slots = base.AddSlots(&m.Module, m.slots, n-len(m.slots), func(s *slot) *base.Slot {
-			s.node.Owner = s
+		m.slotsByNumber = base.AddSlots(&m.Module, m.slotsByNumber, n-len(m.slotsByNumber), func(s *slot) *base.Slot {
+			s.queueEntry.Owner = s
 			return &s.Slot
 		})
 	}
-	s := m.slots[m.SlotPool.Next()]
+	s := m.slotsByNumber[m.SlotPool.Next()]
 	m.SlotPool.Take(&s.Slot, k, op)
 	if k == base.SlotReceive {
 		s.SetReceiveBuffer(buf)
@@ -112,7 +112,7 @@ func (m *module) postOp(s *slot) (code libfabric.Errno) {
 	} else if code != 0 {
 		return code
 	}
-	if m.memory.isRequired || len(m.memory.regions) > 0 || s.region != nil {
+	if m.registrations.isRequired || len(m.registrations.regions) > 0 || s.region != nil {
 		if err := m.attachRegion(s); err != nil {
 			m.Env.Logger.Error("mtl ofi: memory registration failed", "provider", m.Description.Provider, "err", err)
 			return libfabric.NoMemory
@@ -120,20 +120,20 @@ func (m *module) postOp(s *slot) (code libfabric.Errno) {
 	}
 	switch s.Kind {
 	case base.SlotSend, base.SlotSyncSend:
-		code = m.ep.TSend(s.Number, s.Buf, s.address, s.tag, s.bits, s.flags)
+		code = m.ep.TSend(s.Number, s.Buf, s.addressIndex, s.tag, s.bits, s.flags)
 	case base.SlotControl, base.SlotSyncAck:
 		// The provider may have no space for a send until the peer receives messages, and the peer may
 		// wait for this frame before it does. Injection needs no space.
-		if len(s.Buf) <= m.Capabilities.Inject && m.ep.Send(0, s.Buf, s.address, libfabric.Inject) == 0 {
+		if len(s.Buf) <= m.Capabilities.Inject && m.ep.Send(0, s.Buf, s.addressIndex, libfabric.Inject) == 0 {
 			return 0
 		}
 		fallthrough
 	case base.SlotFlush:
-		code = m.ep.Send(s.Number, s.Buf, s.address, 0)
+		code = m.ep.Send(s.Number, s.Buf, s.addressIndex, 0)
 	case base.SlotReceive, base.SlotClaimed:
-		code = m.ep.TRecv(s.Number, s.Buf, s.address, s.tag, s.bits, s.flags)
+		code = m.ep.TRecv(s.Number, s.Buf, s.addressIndex, s.tag, s.bits, s.flags)
 	case slotProbe, slotClaimingProbe:
-		code = m.ep.Peek(s.Number, s.address, s.tag, s.bits, s.flags)
+		code = m.ep.Peek(s.Number, s.addressIndex, s.tag, s.bits, s.flags)
 	case base.SlotControlReceive:
 		code = m.ep.Recv(s.Number, s.Buf)
 	}
@@ -146,41 +146,41 @@ func (m *module) postOp(s *slot) (code libfabric.Errno) {
 // mayPost reports whether the limits of the module permit to post an operation now.
 func (m *module) mayPost(s *slot) bool {
 	switch {
-	case m.posted.operations >= m.posted.limits.operations:
+	case m.postedCounts.operations >= m.postedCounts.queueLimits.maxOperations:
 		return false
 	case s.Kind == base.SlotReceive:
-		return m.posted.receives < m.posted.limits.receives && !m.mustDefer(s.Peer, len(s.Buf))
+		return m.postedCounts.receives < m.postedCounts.queueLimits.maxReceives && !m.mustDefer(s.Peer, len(s.Buf))
 	case isProbe(s.Kind):
-		return !m.offload.drainsProbes
+		return !m.offloader.drainsProbes
 	}
 	return true
 }
 
 func (m *module) countPosted(s *slot) {
 	s.IsPosted = true
-	m.posted.operations++
+	m.postedCounts.operations++
 	switch {
 	case s.Kind == base.SlotReceive:
-		m.posted.receives++
+		m.postedCounts.receives++
 	case isProbe(s.Kind):
-		m.posted.probes++
+		m.postedCounts.probes++
 	case s.Kind.IsSend():
-		m.posted.sends++
-		m.peers.all[s.Peer].postedSends++
+		m.postedCounts.sends++
+		m.peerTable.peersByEndpoint[s.Peer].postedSends++
 	}
 }
 
 // uncountPosted reverses countPosted. A posted send may have become base.SlotAbandoned.
 func (m *module) uncountPosted(s *slot) {
-	m.posted.operations--
+	m.postedCounts.operations--
 	switch {
 	case s.Kind == base.SlotReceive:
-		m.posted.receives--
+		m.postedCounts.receives--
 	case isProbe(s.Kind):
-		m.posted.probes--
+		m.postedCounts.probes--
 	case s.Kind.IsSend() || s.Kind == base.SlotAbandoned:
-		m.posted.sends--
-		m.peers.all[s.Peer].postedSends--
+		m.postedCounts.sends--
+		m.peerTable.peersByEndpoint[s.Peer].postedSends--
 	}
 }
 
@@ -192,7 +192,7 @@ func (m *module) endOp(s *slot, r mtl.Result) {
 
 func (m *module) releaseSlot(s *slot) {
 	if s.ownsRegion {
-		m.memory.expired = append(m.memory.expired, s.region)
+		m.registrations.expiredRegions = append(m.registrations.expiredRegions, s.region)
 		s.ownsRegion = false
 	}
 	s.flags, s.isBufferFree, s.isAcked = 0, false, false

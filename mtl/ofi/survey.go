@@ -48,11 +48,11 @@ func (ofi) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 		return nil, err
 	}
 	defer o.freeInfos()
-	p = o.params
-	all := toCandidates(choose(o.infos(), p, jobTraits{isOneNode: true, version: o.lib.Version()}, newTopology(p.Sysfs)))
+	p = o.resolvedParams
+	all := toCandidates(choose(o.infos(), p, jobTraits{isOneNode: true, libraryVersion: o.lib.Version()}, newTopology(p.SysfsDir)))
 	asked := p.ProviderInclude
 	if len(asked) == 0 {
-		asked = providerNames(o.providers)
+		asked = providerNames(o.providerNames)
 	}
 	all = append(all, o.unavailable(asked)...)
 	for i := range all {
@@ -66,14 +66,14 @@ func libraryName(lib *libfabric.Library) string { return fmt.Sprintf("libfabric 
 
 // survey is the library with the offers of its providers.
 type survey struct {
-	lib       *libfabric.Library
-	providers []string
-	infoLists []*libfabric.Infos
-	failures  map[string]error // by canonical name
-	// params has resolved names of providers.
-	params *params
-	// notes describe the resolved names.
-	notes []string
+	lib            *libfabric.Library
+	providerNames  []string
+	infoLists      []*libfabric.Infos
+	failuresByName map[string]error // Canonical names.
+	// resolvedParams has resolved names of providers.
+	resolvedParams *params
+	// resolutionNotes describe the resolved names.
+	resolutionNotes []string
 }
 
 func (o *survey) infos() []libfabric.Info {
@@ -96,7 +96,7 @@ func (o *survey) unavailable(providers []string) []mtl.Candidate {
 	infos := o.infos()
 	for _, name := range providers {
 		if !slices.ContainsFunc(infos, func(i libfabric.Info) bool { return strings.EqualFold(i.Provider, name) }) {
-			hangs := errors.Is(o.failures[canonicalName(name)], trial.ErrHangs)
+			hangs := errors.Is(o.failuresByName[canonicalName(name)], trial.ErrHangs)
 			out = append(out, mtl.Candidate{Name: name, Provider: name, Unavailable: true, Hangs: hangs, Reason: o.unavailableReason(name, infos)})
 		}
 	}
@@ -105,7 +105,7 @@ func (o *survey) unavailable(providers []string) []mtl.Candidate {
 
 // unavailableReason returns the reason why a provider offers nothing.
 func (o *survey) unavailableReason(name string, infos []libfabric.Info) string {
-	if err := o.failures[canonicalName(name)]; err != nil {
+	if err := o.failuresByName[canonicalName(name)]; err != nil {
 		return err.Error()
 	}
 	none := fmt.Sprintf("fi_getinfo: %s (%d)", o.lib.Text(libfabric.NoData), libfabric.NoData)
@@ -114,7 +114,7 @@ func (o *survey) unavailableReason(name string, infos []libfabric.Info) string {
 			return fmt.Sprintf("%s; libfabric %v offers reliable tagged messages over it as %s", none, o.lib.Version(), i.Provider)
 		}
 	}
-	if slices.Contains(o.providers, baseProvider(name)) {
+	if slices.Contains(o.providerNames, baseProvider(name)) {
 		return fmt.Sprintf("%s; libfabric %v has %s, which finds nothing here that could carry reliable tagged messages", none, o.lib.Version(), baseProvider(name))
 	}
 	return fmt.Sprintf("%s; libfabric %v has no %s: it was not compiled in, or found no device of its own when it started", none, o.lib.Version(), baseProvider(name))
@@ -132,21 +132,23 @@ func loadLibrary(ctx context.Context, p *params) (*libfabric.Library, error) {
 	})
 }
 
-func (p *params) file() base.Library { return base.Library{File: p.Library, Deadline: p.Deadline} }
+func (p *params) file() base.Library {
+	return base.Library{File: p.LibraryFile, Deadline: p.SelftestTimeout}
+}
 
 // loadProviders loads the library and lists its providers, which initializes them.
 func loadProviders(ctx context.Context, p *params) (*libfabric.Library, []string, error) {
 	lib, err := loadLibrary(ctx, p)
 	var has []string
 	if err == nil {
-		has, err = trial.Within(ctx, p.Deadline, p.Library+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
+		has, err = trial.Within(ctx, p.SelftestTimeout, p.LibraryFile+": its providers", func(context.Context) ([]string, error) { return lib.Providers() }, func([]string) {})
 		if errors.Is(err, trial.ErrHangs) {
-			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment logs the progress of its providers", p.Library, p.Deadline, err)
+			err = fmt.Errorf("%s did not start within %v: %w; FI_LOG_LEVEL=info in the environment logs the progress of its providers", p.LibraryFile, p.SelftestTimeout, err)
 		}
 	}
 	if none := new(libfabric.Error); errors.As(err, &none) && none.Code == libfabric.NoData {
 		err = fmt.Errorf("%w: %s (libfabric %v) has no provider that starts here: %w; FI_PROVIDER and FI_PROVIDER_PATH in the environment may hide its own, FI_LOG_LEVEL=info logs its attempts, and mtl.ofi.library selects another library",
-			framework.ErrUnsupported, p.Library, lib.Version(), err)
+			framework.ErrUnsupported, p.LibraryFile, lib.Version(), err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", component, err)
@@ -156,7 +158,7 @@ func loadProviders(ctx context.Context, p *params) (*libfabric.Library, []string
 
 // listInfos lists the offers of one provider, or of all for "".
 func listInfos(ctx context.Context, p *params, lib *libfabric.Library, provider string) (*libfabric.Infos, error) {
-	return trial.Within(ctx, p.Deadline, p.Library+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
+	return trial.Within(ctx, p.SelftestTimeout, p.LibraryFile+": offers of "+cmp.Or(provider, "all providers"), func(context.Context) (*libfabric.Infos, error) {
 		return lib.Infos(provider)
 	}, (*libfabric.Infos).Free)
 }
@@ -170,16 +172,16 @@ func surveyProviders(ctx context.Context, p *params, resolve func(name string, o
 		return nil, err
 	}
 	copied := *p
-	o := &survey{lib: lib, providers: has, failures: map[string]error{}, params: &copied}
-	o.params.ProviderInclude, o.params.ProviderExclude = nil, nil
+	o := &survey{lib: lib, providerNames: has, failuresByName: map[string]error{}, resolvedParams: &copied}
+	o.resolvedParams.ProviderInclude, o.resolvedParams.ProviderExclude = nil, nil
 	for _, name := range p.ProviderExclude {
-		o.params.ProviderExclude = append(o.params.ProviderExclude, canonicalName(name))
+		o.resolvedParams.ProviderExclude = append(o.resolvedParams.ProviderExclude, canonicalName(name))
 	}
 	if len(p.ProviderInclude) == 0 {
 		infos, err := listInfos(ctx, p, lib, "")
 		switch {
 		case errors.Is(err, trial.ErrHangs):
-			return nil, fmt.Errorf("%s: %s did not list its providers within %v: %w; mtl.ofi.provider_include=NAME queries only one", component, p.Library, p.Deadline, err)
+			return nil, fmt.Errorf("%s: %s did not list its providers within %v: %w; mtl.ofi.provider_include=NAME queries only one", component, p.LibraryFile, p.SelftestTimeout, err)
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", component, err)
 		}
@@ -190,7 +192,7 @@ func surveyProviders(ctx context.Context, p *params, resolve func(name string, o
 		name := canonicalName(given)
 		infos, err := listInfos(ctx, p, lib, name)
 		if err != nil {
-			o.failures[name] = err
+			o.failuresByName[name] = err
 		} else {
 			o.infoLists = append(o.infoLists, infos)
 			var offered []string
@@ -200,10 +202,10 @@ func surveyProviders(ctx context.Context, p *params, resolve func(name string, o
 			name = resolve(name, offered)
 		}
 		if name != strings.ToLower(given) {
-			o.notes = append(o.notes, fmt.Sprintf("provider %s is what mtl.ofi.provider_include calls %s", name, given))
+			o.resolutionNotes = append(o.resolutionNotes, fmt.Sprintf("provider %s is what mtl.ofi.provider_include calls %s", name, given))
 		}
-		if !slices.Contains(o.params.ProviderInclude, name) {
-			o.params.ProviderInclude = append(o.params.ProviderInclude, name)
+		if !slices.Contains(o.resolvedParams.ProviderInclude, name) {
+			o.resolvedParams.ProviderInclude = append(o.resolvedParams.ProviderInclude, name)
 		}
 	}
 	if ctx.Err() != nil {
@@ -216,7 +218,7 @@ func surveyProviders(ctx context.Context, p *params, resolve func(name string, o
 // noCandidateError returns the error if no candidate is left, with the reasons and with other offers of the library. given are the
 // user's parameters.
 func (o *survey) noCandidateError(ctx context.Context, all []candidate, given *params) error {
-	p := o.params
+	p := o.resolvedParams
 	why := framework.ErrUnsupported
 	if len(p.ProviderInclude) == 0 && len(p.DomainInclude) == 0 {
 		if len(all) == 0 {
@@ -234,7 +236,7 @@ func (o *survey) noCandidateError(ctx context.Context, all []candidate, given *p
 		asked += " and " + domains
 	}
 	var reasons []string
-	own := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return indexFold(p.ProviderInclude, c.info.Provider) < 0 })
+	own := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return indexFold(p.ProviderInclude, c.providerInfo.Provider) < 0 })
 	if len(own) > 0 {
 		reasons = append(reasons, summarize(own))
 	}
@@ -247,7 +249,7 @@ func (o *survey) noCandidateError(ctx context.Context, all []candidate, given *p
 		o.infoLists = append(o.infoLists, others)
 		var offered []candidate
 		for i := range others.List {
-			if c := (candidate{info: &others.List[i]}); indexFold(p.ProviderInclude, c.info.Provider) < 0 {
+			if c := (candidate{providerInfo: &others.List[i]}); indexFold(p.ProviderInclude, c.providerInfo.Provider) < 0 {
 				offered = append(offered, c)
 			}
 		}

@@ -16,24 +16,24 @@ import (
 // with one tag match in order, so each ack belongs to the oldest send with its tag, even if acks
 // arrive out of order.
 type unackedSends struct {
-	queues match.Queues[slot, slot]
-	peer   match.Peer[slot, slot]
+	matchQueues match.Queues[slot, slot]
+	matchPeer   match.Peer[slot, slot]
 }
 
 // awaitAck adds a synchronous send to the unacked sends of its peer.
 func (m *module) awaitAck(s *slot) {
-	p := &m.peers.all[s.Peer]
+	p := &m.peerTable.peersByEndpoint[s.Peer]
 	if p.unackedSends == nil {
 		p.unackedSends = new(unackedSends)
 	}
-	s.node.Source, s.node.Tag = 0, int(m.ackTag(s.tag))
-	p.unackedSends.queues.Post(&p.unackedSends.peer, &s.node)
+	s.queueEntry.Source, s.queueEntry.Tag = 0, int(m.ackTag(s.tag))
+	p.unackedSends.matchQueues.Post(&p.unackedSends.matchPeer, &s.queueEntry)
 }
 
 // ackTag returns the tag of a message without the bit that marks it synchronous.
 func (m *module) ackTag(tag uint64) uint64 {
-	if !m.layout.hasSourceData {
-		tag &^= m.layout.syncBit
+	if !m.tagLayout.hasSourceData {
+		tag &^= m.tagLayout.syncBit
 	}
 	return tag
 }
@@ -46,7 +46,7 @@ func (m *module) completeSyncSend(s *slot, ev *libfabric.Event) {
 		return
 	}
 	if !s.isAcked {
-		m.peers.all[s.Peer].unackedSends.queues.Cancel(&s.node)
+		m.peerTable.peersByEndpoint[s.Peer].unackedSends.matchQueues.Cancel(&s.queueEntry)
 	}
 	m.completeOp(s, mtl.Result{Err: m.eventError("send", s.Peer, ev)})
 }
@@ -55,7 +55,7 @@ func (m *module) completeSyncSend(s *slot, ev *libfabric.Event) {
 func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
 	to := s.Peer
 	if to == mtl.NoEndpoint {
-		e, _ := m.layout.message(tag, 0)
+		e, _ := m.tagLayout.message(tag, 0)
 		var ok bool
 		if to, ok = m.Env.Upcall.Endpoint(e.CID, int(source)); !ok {
 			return
@@ -64,7 +64,7 @@ func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
 	if m.checkSend(to) != nil {
 		return
 	}
-	b := append(m.control.scratch[:0], frameSyncAck)
+	b := append(m.controlReceives.injectBuf[:0], frameSyncAck)
 	b = binary.LittleEndian.AppendUint64(b, m.Env.Self.Nonce)
 	b = binary.LittleEndian.AppendUint64(b, m.ackTag(tag))
 	m.sendFrame(base.SlotSyncAck, nil, to, b) // After an error the peer is unreachable, and needs no ack.
@@ -73,15 +73,15 @@ func (m *module) sendSyncAck(s *slot, tag uint64, source int32) {
 // receiveSyncAck completes the oldest unacked send with a tag to the peer that has the nonce. Frames that match
 // no send are ignored.
 func (m *module) receiveSyncAck(nonce, tag uint64) {
-	to, ok := m.peers.byNonce[nonce]
+	to, ok := m.peerTable.byNonce[nonce]
 	if !ok {
 		return
 	}
-	unacked := m.peers.all[to].unackedSends
+	unacked := m.peerTable.peersByEndpoint[to].unackedSends
 	if unacked == nil || int(tag) < 0 { // No layout uses the highest bit.
 		return
 	}
-	e := unacked.queues.Arrive(&unacked.peer, int(tag))
+	e := unacked.matchQueues.Arrive(&unacked.matchPeer, int(tag))
 	if e == nil {
 		return
 	}

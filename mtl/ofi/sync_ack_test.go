@@ -13,10 +13,10 @@ import (
 // moduleWithUnackedSends returns a module with unacked synchronous sends of these tags to the peer with nonce 7, and
 // the sends in their order.
 func moduleWithUnackedSends(tags []int) (m *module, sends []*slot) {
-	m = &module{layout: layout{hasSourceData: true}, peers: peerTable{all: make([]peer, 2), byNonce: map[uint64]mtl.Endpoint{7: 1}}}
+	m = &module{tagLayout: layout{hasSourceData: true}, peerTable: peerTable{peersByEndpoint: make([]peer, 2), byNonce: map[uint64]mtl.Endpoint{7: 1}}}
 	for _, tag := range tags {
 		s := &slot{Slot: base.Slot{Kind: base.SlotSyncSend, Peer: 1}, tag: uint64(tag)}
-		s.node.Owner = s
+		s.queueEntry.Owner = s
 		m.awaitAck(s)
 		sends = append(sends, s)
 	}

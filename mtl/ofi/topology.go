@@ -20,15 +20,15 @@ const defaultDistance = 10
 // topology describes the network devices of this machine, and their distances from this process.
 type topology struct {
 	// "/sys" except in tests.
-	sys string
-	// nodes are the NUMA nodes on whose processors this process may run.
-	nodes []int
+	sysfsDir string
+	// numaNodes have a processor that this process may use.
+	numaNodes []int
 
 	interfaces []netaddr.Interface
 }
 
 func newTopology(sys string) topology {
-	t := topology{sys: sys}
+	t := topology{sysfsDir: sys}
 	t.interfaces, _ = netaddr.HostWithRoutes() // Without them the order of libfabric decides.
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -38,8 +38,8 @@ func newTopology(sys string) topology {
 	for _, dir := range found {
 		var node, cpu int
 		n, _ := fmt.Sscanf(strings.TrimPrefix(dir, sys), "/devices/system/node/node%d/cpu%d", &node, &cpu)
-		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.nodes, node) {
-			t.nodes = append(t.nodes, node)
+		if n == 2 && set.IsSet(cpu) && !slices.Contains(t.numaNodes, node) {
+			t.numaNodes = append(t.numaNodes, node)
 		}
 	}
 	return t
@@ -52,10 +52,10 @@ func (t topology) device(p Provider, domain string) string {
 	if p.Devices == "" {
 		return ""
 	}
-	if _, err := os.Stat(filepath.Join(t.sys, "class/net", domain)); err == nil && p.WorksOnSockets {
+	if _, err := os.Stat(filepath.Join(t.sysfsDir, "class/net", domain)); err == nil && p.WorksOnSockets {
 		return ""
 	}
-	_, hardware := base.FindDevice(t.sys, p.Devices, func(name string) bool {
+	_, hardware := base.FindDevice(t.sysfsDir, p.Devices, func(name string) bool {
 		// A pattern for names does not depend on the domain. A test checks the patterns.
 		return !strings.HasSuffix(p.Devices, "/") || name == domain || strings.HasPrefix(domain, name) && !isWordByte(domain[len(name)])
 	})
@@ -68,7 +68,7 @@ func (t topology) network() string {
 		if p.Devices == "" {
 			continue
 		}
-		if name, _ := base.FindDevice(t.sys, p.Devices, func(string) bool { return true }); name != "" {
+		if name, _ := base.FindDevice(t.sysfsDir, p.Devices, func(string) bool { return true }); name != "" {
 			return name
 		}
 	}
@@ -85,8 +85,8 @@ func isWordByte(c byte) bool {
 func (t topology) distance(device, pci, name string) (int, string) {
 	for _, dir := range []string{
 		device,
-		filepath.Join(t.sys, "bus/pci/devices", pci),
-		filepath.Join(t.sys, "class/net", name, "device"),
+		filepath.Join(t.sysfsDir, "bus/pci/devices", pci),
+		filepath.Join(t.sysfsDir, "class/net", name, "device"),
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "numa_node"))
 		if err != nil {
@@ -96,9 +96,9 @@ func (t topology) distance(device, pci, name string) (int, string) {
 		if err != nil || node < 0 {
 			break // The machine has one node, or does not report it.
 		}
-		text, _ = os.ReadFile(filepath.Join(t.sys, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
+		text, _ = os.ReadFile(filepath.Join(t.sysfsDir, "devices/system/node", fmt.Sprintf("node%d", node), "distance"))
 		row, best := strings.Fields(string(text)), 0
-		for _, own := range t.nodes {
+		for _, own := range t.numaNodes {
 			if own < len(row) {
 				if d, err := strconv.Atoi(row[own]); err == nil && (best == 0 || d < best) {
 					best = d

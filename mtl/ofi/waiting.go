@@ -14,7 +14,7 @@ import (
 // number may be reused while the engine watches it.
 type descriptorModule struct {
 	*module
-	fd int
+	waitFD int
 }
 
 func newDescriptorModule(m *module) (mtl.Module, error) {
@@ -29,11 +29,11 @@ func newDescriptorModule(m *module) (mtl.Module, error) {
 	return descriptorModule{m, fd}, nil
 }
 
-func (d descriptorModule) FD() int { return d.fd }
+func (d descriptorModule) FD() int { return d.waitFD }
 
 func (d descriptorModule) Close() error {
 	if d.state != endpointClosed {
-		unix.Close(d.fd)
+		unix.Close(d.waitFD)
 	}
 	return d.module.Close()
 }
@@ -42,7 +42,7 @@ func (d descriptorModule) Arm() bool {
 	if d.Err != nil {
 		return true
 	}
-	return d.Results.IsEmpty() && len(d.offload.queued) == 0 && (d.offload.active != nil || d.ep.TryWait())
+	return d.Results.IsEmpty() && len(d.offloader.queuedCalls) == 0 && (d.offloader.activeCall != nil || d.ep.TryWait())
 }
 
 // Interval implements progress.Polled. The descriptor does not announce that blocked operations have
@@ -51,7 +51,7 @@ func (d descriptorModule) Interval() time.Duration {
 	switch {
 	case d.Err != nil && !d.awaitsOffload():
 		return 0
-	case d.offload.active != nil || len(d.peers.blocked) > 0 || d.overflow.hasReceives():
+	case d.offloader.activeCall != nil || len(d.peerTable.blockedPeers) > 0 || d.receiveOverflow.hasReceives():
 		return base.PollInterval
 	}
 	return connectInterval

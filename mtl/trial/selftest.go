@@ -19,8 +19,8 @@ type Test struct {
 	Upcall func(mtl.Receiver) mtl.Receiver
 	// HasSourceData is set if the source of a message is not matched.
 	HasSourceData bool
-	// Long repeats steps that may succeed by chance.
-	Long bool
+	// IsLong is set to repeat steps that may succeed by chance.
+	IsLong bool
 	// MatchTimeout is the time limit for matching a message that has arrived.
 	MatchTimeout time.Duration
 	// AbortReason returns the reason to end the test, such as a time limit or a failure of the module, or nil.
@@ -32,16 +32,16 @@ type Test struct {
 type tester struct {
 	Test
 	m               mtl.Module
-	self            mtl.Endpoint
+	selfEndpoint    mtl.Endpoint
 	controlMessages [][]byte
-	err             error
+	firstErr        error
 }
 
 func (t *tester) Control(data []byte) {
 	t.controlMessages = append(t.controlMessages, bytes.Clone(data))
 }
 
-func (t *tester) Endpoint(uint32, int) (mtl.Endpoint, bool) { return t.self, true }
+func (t *tester) Endpoint(uint32, int) (mtl.Endpoint, bool) { return t.selfEndpoint, true }
 
 // testOp is one operation of the test.
 type testOp struct {
@@ -60,19 +60,19 @@ const longRepeats = 8
 func (s Test) Run() error {
 	t := &tester{Test: s, m: s.Module}
 	times := 1
-	if s.Long {
+	if s.IsLong {
 		times = longRepeats
 	}
 	before := s.Upcall(t)
 	defer s.Upcall(before)
 	var err error
-	if t.self, err = t.m.Connect(s.Self); err != nil {
+	if t.selfEndpoint, err = t.m.Connect(s.Self); err != nil {
 		return err
 	}
 	for _, step := range t.steps() {
 		for range times {
-			if step.run(); t.err != nil {
-				return fmt.Errorf("self-test: %s: %w", step.name, t.err)
+			if step.run(); t.firstErr != nil {
+				return fmt.Errorf("self-test: %s: %w", step.name, t.firstErr)
 			}
 		}
 	}
@@ -80,15 +80,15 @@ func (s Test) Run() error {
 }
 
 func (t *tester) failf(format string, args ...any) {
-	if t.err == nil {
-		t.err = fmt.Errorf(format, args...)
+	if t.firstErr == nil {
+		t.firstErr = fmt.Errorf(format, args...)
 	}
 }
 
 // pollUntil polls until cond holds.
 func (t *tester) pollUntil(cond func() bool) {
-	for t.err == nil && !cond() {
-		if t.err = t.AbortReason(); t.err != nil {
+	for t.firstErr == nil && !cond() {
+		if t.firstErr = t.AbortReason(); t.firstErr != nil {
 			return
 		}
 		if t.m.Poll() == 0 {
@@ -100,8 +100,8 @@ func (t *tester) pollUntil(cond func() bool) {
 // awaitOps polls until all operations have ended or one has failed.
 func (t *tester) awaitOps(trials ...*testOp) {
 	for _, o := range trials {
-		if t.pollUntil(func() bool { return o.isOver || firstError(trials) != nil }); t.err == nil {
-			t.err = firstError(trials)
+		if t.pollUntil(func() bool { return o.isOver || firstError(trials) != nil }); t.firstErr == nil {
+			t.firstErr = firstError(trials)
 		}
 	}
 }
@@ -119,30 +119,30 @@ func firstError(trials []*testOp) error {
 func (t *tester) startOp(begin func(*mtl.Op) (done bool, err error)) *testOp {
 	o := new(testOp)
 	o.Owner = o
-	if t.err == nil {
-		o.isOver, t.err = begin(&o.Op)
+	if t.firstErr == nil {
+		o.isOver, t.firstErr = begin(&o.Op)
 	}
 	return o
 }
 
 func (t *tester) send(e mtl.Envelope, buf []byte, mode mtl.Mode) *testOp {
-	return t.startOp(func(op *mtl.Op) (bool, error) { return t.m.Send(op, t.self, e, buf, mode) })
+	return t.startOp(func(op *mtl.Op) (bool, error) { return t.m.Send(op, t.selfEndpoint, e, buf, mode) })
 }
 
 func (t *tester) receive(e mtl.Envelope, buf []byte) *testOp {
-	return t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Recv(op, t.self, e, buf) })
+	return t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Recv(op, t.selfEndpoint, e, buf) })
 }
 
 // receiveClaimed receives the message that p has claimed.
 func (t *tester) receiveClaimed(p *testOp, buf []byte) {
-	if p.isOver = false; t.err == nil {
-		t.err = t.m.RecvClaimed(&p.Op, buf)
+	if p.isOver = false; t.firstErr == nil {
+		t.firstErr = t.m.RecvClaimed(&p.Op, buf)
 	}
 }
 
 // probeOnce probes for any message.
 func (t *tester) probeOnce(claim bool) *testOp {
-	p := t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Probe(op, t.self, t.anyEnvelope(), claim) })
+	p := t.startOp(func(op *mtl.Op) (bool, error) { return false, t.m.Probe(op, t.selfEndpoint, t.anyEnvelope(), claim) })
 	t.awaitOps(p)
 	return p
 }
@@ -158,7 +158,7 @@ func (t *tester) probeUntilFound(claim bool) *testOp {
 
 // cancel cancels a receive that matches no message.
 func (t *tester) cancel(receive *testOp) {
-	if t.err == nil {
+	if t.firstErr == nil {
 		t.m.Cancel(&receive.Op)
 	}
 	t.pollUntil(func() bool { return receive.isOver })

@@ -180,12 +180,12 @@ func (t *tester) checkMatches(all []numberedOp, last *testOp) {
 			case !r.isOver:
 				waiting = i
 			case r.Err != nil:
-				t.err = r.Err
+				t.firstErr = r.Err
 			case !bytes.Equal(r.buf, number(i)):
 				t.failf("receive %d of %d got message %d", i+1, len(all), int64(binary.LittleEndian.Uint64(r.buf))+1)
 			}
 		}
-		if waiting < 0 || t.err != nil {
+		if waiting < 0 || t.firstErr != nil {
 			return true
 		}
 		if last.isOver && patience == nil {
@@ -301,10 +301,10 @@ func (t *tester) checkChangedPages() {
 		}
 		receive := t.receive(t.maxEnvelope(), got)
 		t.awaitOps(receive, t.send(t.maxEnvelope(), sent, mtl.Standard))
-		if t.err == nil && !bytes.Equal(sent, got) {
+		if t.firstErr == nil && !bytes.Equal(sent, got) {
 			t.failf("message %d arrived with other contents", i+1)
 		}
-		if t.err != nil {
+		if t.firstErr != nil {
 			return // The provider may still use the memory.
 		}
 		if err := unix.Madvise(memory, unix.MADV_DONTNEED); err != nil {
@@ -315,9 +315,9 @@ func (t *tester) checkChangedPages() {
 }
 
 func (t *tester) checkControl() {
-	send := t.startOp(func(op *mtl.Op) (bool, error) { return t.m.SendControl(op, t.self, []byte("control")) })
+	send := t.startOp(func(op *mtl.Op) (bool, error) { return t.m.SendControl(op, t.selfEndpoint, []byte("control")) })
 	t.pollUntil(func() bool { return len(t.controlMessages) > 0 && send.isOver })
-	if t.err == nil && string(t.controlMessages[0]) != "control" {
+	if t.firstErr == nil && string(t.controlMessages[0]) != "control" {
 		t.failf("%q arrived", t.controlMessages[0])
 	}
 }

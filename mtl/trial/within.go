@@ -20,7 +20,7 @@ var ErrHangs = errors.New("it does not return")
 var abandonedCalls sync.Map // Of *abandonedCall.
 
 type abandonedCall struct {
-	since time.Time
+	abandonedAt time.Time
 	// isOverdue is set if the call missed its deadline. Otherwise the context of its caller ended before.
 	isOverdue bool
 	// Closed when the call returns.
@@ -31,7 +31,7 @@ type abandonedCall struct {
 // that no second thread is lost.
 func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) error {
 	wait := NewPatience(deadline)
-	tick := time.NewTicker(wait.step)
+	tick := time.NewTicker(wait.maxStep)
 	defer tick.Stop()
 	for {
 		v, ok := abandonedCalls.Load(name)
@@ -40,13 +40,13 @@ func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) er
 		}
 		call := v.(*abandonedCall)
 		if call.isOverdue {
-			return fmt.Errorf("%w since %v", ErrHangs, call.since.Format(time.RFC3339))
+			return fmt.Errorf("%w since %v", ErrHangs, call.abandonedAt.Format(time.RFC3339))
 		}
 		select {
 		case <-call.returned:
 		case <-tick.C:
 			if wait.Over() {
-				abandonedCalls.CompareAndSwap(name, call, &abandonedCall{call.since, true, call.returned})
+				abandonedCalls.CompareAndSwap(name, call, &abandonedCall{call.abandonedAt, true, call.returned})
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrHangs, context.Cause(ctx))
@@ -57,8 +57,8 @@ func awaitAbandoned(ctx context.Context, deadline time.Duration, name string) er
 // Patience is a time limit in steps of a twentieth. Time in which the process is stopped or gets no processor counts as at most one
 // step.
 type Patience struct {
-	left, step time.Duration
-	last       time.Time
+	timeLeft, maxStep time.Duration
+	lastCheckAt       time.Time
 }
 
 func NewPatience(d time.Duration) *Patience { return &Patience{d, max(d/20, 1), time.Now()} }
@@ -66,9 +66,9 @@ func NewPatience(d time.Duration) *Patience { return &Patience{d, max(d/20, 1), 
 // Over reports whether the time has elapsed. It must be called at least once per step.
 func (p *Patience) Over() bool {
 	now := time.Now()
-	p.left -= min(now.Sub(p.last), p.step)
-	p.last = now
-	return p.left <= 0
+	p.timeLeft -= min(now.Sub(p.lastCheckAt), p.maxStep)
+	p.lastCheckAt = now
+	return p.timeLeft <= 0
 }
 
 // Within calls f and waits for it until the deadline. If f does not return, for example because it blocks in C code, Within abandons its
@@ -100,7 +100,7 @@ func Within[T any](ctx context.Context, deadline time.Duration, name string, f f
 		}
 	}()
 	wait := NewPatience(deadline)
-	tick := time.NewTicker(wait.step)
+	tick := time.NewTicker(wait.maxStep)
 	defer tick.Stop()
 	var err error
 	for err == nil {

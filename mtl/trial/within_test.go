@@ -10,15 +10,15 @@ import (
 
 func TestPatience_ProcessWasStopped_LosesOneStep(t *testing.T) {
 	p := NewPatience(time.Hour)
-	p.last = p.last.Add(-24 * time.Hour)
+	p.lastCheckAt = p.lastCheckAt.Add(-24 * time.Hour)
 	if p.Over() {
 		t.Error("a process that was stopped for a day has no time left")
 	}
 	for i := 0; !p.Over(); i++ {
 		if i == 20 {
-			t.Fatalf("after twenty steps %v is left", p.left)
+			t.Fatalf("after twenty steps %v is left", p.timeLeft)
 		}
-		p.last = p.last.Add(-24 * time.Hour)
+		p.lastCheckAt = p.lastCheckAt.Add(-24 * time.Hour)
 	}
 }
 

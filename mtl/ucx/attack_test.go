@@ -16,7 +16,7 @@ func TestAttack_LibraryFileOfAnotherUser_IsNotLoaded(t *testing.T) {
 		t.Skip(err)
 	}
 	file := attacktest.Library(t)
-	p := &params{Library: file, Deadline: 10 * time.Second}
+	p := &params{LibraryFile: file, SelftestTimeout: 10 * time.Second}
 	if v := Component().Probe(t.Context(), p); v.Status != framework.StatusUnavailable || !strings.Contains(v.Why(), "belongs to user 65534") || !strings.Contains(v.Hint, "LD_LIBRARY_PATH") {
 		t.Errorf("verdict %+v", v)
 	}

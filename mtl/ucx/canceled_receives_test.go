@@ -15,7 +15,7 @@ func TestPoll_ManyCanceledReceives_TakesConstantTime(t *testing.T) {
 		for range n {
 			s, op := &slot{Slot: base.Slot{Kind: base.SlotReceive, IsPosted: true, IsCanceled: true}, canceledAt: time.Now()}, new(mtl.Op)
 			s.Op = op
-			m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
+			m.canceledReceives.receives = append(m.canceledReceives.receives, canceledReceive{s, op})
 		}
 		best := time.Hour
 		for range 5 {

@@ -19,13 +19,13 @@ import (
 type candidate struct {
 	// name is the name of the class, or "UCX_TLS=..." if that selects the transports.
 	name string
-	// tls is the value of UCX_TLS, or empty for that of the environment.
-	tls        string
-	resources  []ucp.Resource
-	interfaces []netaddr.Interface
-	settings   []ucp.Setting
-	// packet is the length of the longest message in one packet, in bytes.
-	packet      int
+	// ucxTLS is the value of UCX_TLS, or empty for that of the environment.
+	ucxTLS      string
+	resources   []ucp.Resource
+	interfaces  []netaddr.Interface
+	ucxSettings []ucp.Setting
+	// packetBytes is the length of the longest message in one packet.
+	packetBytes int
 	isNodeLocal bool
 	// isUnavailable is set if UCX has no transport of the class here.
 	isUnavailable bool
@@ -56,7 +56,7 @@ type jobTraits struct {
 
 // choose returns the candidates for Open in order of preference, followed by the refused and the unavailable ones.
 func choose(f *survey, p *params, j jobTraits) []candidate {
-	if f.tls != "" {
+	if f.userTLS != "" {
 		return []candidate{chooseUserTLS(f, p, j)}
 	}
 	var all []candidate
@@ -91,7 +91,7 @@ func classOrder(p *params) []string {
 }
 
 func assess(of class, f *survey, p *params, j jobTraits) candidate {
-	c := candidate{name: of.name, tls: of.tls, packet: of.packet, interfaces: f.interfaces}
+	c := candidate{name: of.name, ucxTLS: of.ucxTLS, packetBytes: of.packetBytes, interfaces: f.interfaces}
 	own := of.ownResources(f.resources)
 	c.resources = own
 	if !of.isNodeLocal {
@@ -101,7 +101,7 @@ func assess(of class, f *survey, p *params, j jobTraits) candidate {
 	c.isNodeLocal = of.isNodeLocal || isNodeLocal(c.resources)
 	switch {
 	case len(own) == 0:
-		c.isUnavailable, c.refusal = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.version, of.name, strings.Join(of.transports, ", "))
+		c.isUnavailable, c.refusal = true, fmt.Sprintf("UCX %v has no transport of class %s here (%s): it was not compiled in, or finds no device", f.libraryVersion, of.name, strings.Join(of.transportPatterns, ", "))
 	case included && !slices.Contains(p.ProviderInclude, of.name):
 		c.refusal = "not in mtl.ucx.provider_include"
 	case !included && slices.Contains(p.ProviderExclude, of.name):
@@ -115,28 +115,28 @@ func assess(of class, f *survey, p *params, j jobTraits) candidate {
 	case c.isNodeLocal && !j.isOneNode:
 		c.refusal = "it reaches only this node, and the job has processes on others"
 	}
-	c.settings = []ucp.Setting{{Name: "TLS", Value: of.tls}}
+	c.ucxSettings = []ucp.Setting{{Name: "TLS", Value: of.ucxTLS}}
 	c.setRendezvousThreshold()
-	c.limitConnections(f.version)
-	if devices := c.devices(); !of.isNodeLocal && devices != "" && f.devices == "" {
-		c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
+	c.limitConnections(f.libraryVersion)
+	if devices := c.devices(); !of.isNodeLocal && devices != "" && f.userDevices == "" {
+		c.ucxSettings = append(c.ucxSettings, ucp.Setting{Name: "NET_DEVICES", Value: devices})
 	}
 	return c
 }
 
 // chooseUserTLS returns the candidate for the transports of the user's UCX_TLS.
 func chooseUserTLS(f *survey, p *params, j jobTraits) candidate {
-	c := candidate{name: "UCX_TLS=" + f.tls, packet: 900, resources: f.resources, interfaces: f.interfaces}
+	c := candidate{name: "UCX_TLS=" + f.userTLS, packetBytes: 900, resources: f.resources, interfaces: f.interfaces}
 	c.isNodeLocal = isNodeLocal(c.resources)
 	c.setRendezvousThreshold()
-	c.limitConnections(f.version)
+	c.limitConnections(f.libraryVersion)
 	switch {
 	case j.isUnrequested && !c.usesHardware():
 		c.refusal = "not a network device, and no MTL was requested"
 	case c.isNodeLocal && !j.isOneNode:
 		c.refusal = "it reaches only this node, and the job has processes on others"
 	}
-	if f.devices == "" {
+	if f.userDevices == "" {
 		var names []string
 		for _, r := range f.permitted(f.resources, p) {
 			if !isMemory(r.Device) && !slices.Contains(names, r.Device) {
@@ -144,7 +144,7 @@ func chooseUserTLS(f *survey, p *params, j jobTraits) candidate {
 			}
 		}
 		if len(names) > 0 {
-			c.settings = append(c.settings, ucp.Setting{Name: "NET_DEVICES", Value: strings.Join(names, ",")})
+			c.ucxSettings = append(c.ucxSettings, ucp.Setting{Name: "NET_DEVICES", Value: strings.Join(names, ",")})
 		}
 	}
 	return c
@@ -155,10 +155,10 @@ func chooseUserTLS(f *survey, p *params, j jobTraits) candidate {
 // user sets lengths, UCX's own protocol remains.
 func (c *candidate) setRendezvousThreshold() {
 	if userSets(func(name string) bool { return name == "UCX_RNDV_THRESH" || strings.HasSuffix(name, "SEG_SIZE") }) {
-		c.packet = 0
+		c.packetBytes = 0
 		return
 	}
-	c.settings = append(c.settings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packet + 1)})
+	c.ucxSettings = append(c.ucxSettings, ucp.Setting{Name: "RNDV_THRESH", Value: strconv.Itoa(c.packetBytes + 1)})
 }
 
 // limitConnections restricts two processes to one connection over tcp, for versions of UCX that abort when a peer leaves during
@@ -170,7 +170,7 @@ func (c *candidate) limitConnections(v ucp.Version) {
 		userSets(func(set string) bool { return set == "UCX_"+name || set == "UCX_MAX_RNDV_LANES" }) {
 		return
 	}
-	c.settings = append(c.settings, ucp.Setting{Name: name, Value: "1"})
+	c.ucxSettings = append(c.ucxSettings, ucp.Setting{Name: name, Value: "1"})
 }
 
 // usesHardware reports whether a transport uses a network device.
@@ -240,7 +240,7 @@ func isMemory(device string) bool { return strings.HasPrefix(device, "memory") |
 func (f *survey) permitted(all []ucp.Resource, p *params) (some []ucp.Resource) {
 	for _, r := range all {
 		switch {
-		case isMemory(r.Device) || f.devices != "":
+		case isMemory(r.Device) || f.userDevices != "":
 		case len(p.DeviceInclude) > 0:
 			if !matchesAny(p.DeviceInclude, r.Device) {
 				continue
@@ -303,7 +303,7 @@ func summarize(all []candidate) string {
 func noCandidateError(f *survey, all []candidate, p *params) error {
 	why := framework.ErrUnsupported
 	asked := ""
-	if len(p.ProviderInclude) > 0 && f.tls == "" {
+	if len(p.ProviderInclude) > 0 && f.userTLS == "" {
 		all = slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !slices.Contains(p.ProviderInclude, c.name) })
 	}
 	if len(p.ProviderInclude) > 0 {
@@ -313,7 +313,7 @@ func noCandidateError(f *survey, all []candidate, p *params) error {
 		why = framework.ErrConfig
 		asked += fmt.Sprintf(" with mtl.ucx.device_include=%q", strings.Join(p.DeviceInclude, ","))
 	}
-	return fmt.Errorf("%s: %w: no transport of UCX %v can be used here%s: %s", component, why, f.version, asked, summarize(all))
+	return fmt.Errorf("%s: %w: no transport of UCX %v can be used here%s: %s", component, why, f.libraryVersion, asked, summarize(all))
 }
 
 // toCandidates converts candidates for a Description. chosen is the index of the used one, or -1.

@@ -44,7 +44,7 @@ func TestChoose_Cluster_OrdersClasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.p.DeviceExclude = []string{"docker*"}
 			var tried, others []string
-			for _, x := range choose(&survey{resources: cluster, version: ucp.Oldest}, &c.p, c.j) {
+			for _, x := range choose(&survey{resources: cluster, libraryVersion: ucp.Oldest}, &c.p, c.j) {
 				if x.refusal == "" {
 					tried = append(tried, x.name+" on "+x.devices())
 				} else {
@@ -137,12 +137,12 @@ func TestTag_AnyEnvelope_KeepsEveryField(t *testing.T) {
 	}
 }
 
-var entry = cardEntry{incarnation: framework.Incarnation{ID: 1, Nonce: 2}, offer: "tcp, packed", transports: "tcp/eth0", library: "1.13.1", address: []byte{1, 0, 2}}
+var entry = cardEntry{incarnation: framework.Incarnation{ID: 1, Nonce: 2}, offer: "tcp, packed", transportNames: "tcp/eth0", libraryVersion: "1.13.1", workerAddress: []byte{1, 0, 2}}
 
 // UCX takes no length and must not see such an entry.
 func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 	whole := entry.encode()
-	m := &module{Module: base.Module{Card: base.Card{Offer: entry.offer}}, traits: transportTraits{version: "1.18.0", names: "tcp/eth1"}, peers: []peer{{}}}
+	m := &module{Module: base.Module{Card: base.Card{Offer: entry.offer}}, transportTraits: transportTraits{libraryVersion: "1.18.0", transportNames: "tcp/eth1"}, peersByEndpoint: []peer{{}}}
 	look := func(b []byte, incarnation framework.Incarnation) error {
 		_, err := m.checkReach(framework.Peer{Incarnation: incarnation, Blob: b})
 		return err
@@ -164,7 +164,7 @@ func TestReach_InvalidEntry_IsRefused(t *testing.T) {
 		t.Errorf("another process's: %v", err)
 	}
 	newer, apart := entry, entry
-	newer.library, apart.offer = "2.0.0", "rc, packed"
+	newer.libraryVersion, apart.offer = "2.0.0", "rc, packed"
 	if err := look(newer.encode(), entry.incarnation); err == nil || !strings.Contains(err.Error(), "2.0.0") || !strings.Contains(err.Error(), "1.18.0") {
 		t.Errorf("another major version: %v", err)
 	}
@@ -188,9 +188,9 @@ func FuzzCardEntry(f *testing.F) {
 // By a second device the name of a sender may arrive after the sender has left.
 func TestLimitConnections_OldVersion_UsesOneDevice(t *testing.T) {
 	lanes := func(v ucp.Version, class string) string {
-		for _, c := range choose(&survey{resources: cluster, version: v}, &params{}, jobTraits{isOneNode: true}) {
-			if i := slices.IndexFunc(c.settings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_RAILS" }); i >= 0 && c.name == class {
-				return c.settings[i].Value
+		for _, c := range choose(&survey{resources: cluster, libraryVersion: v}, &params{}, jobTraits{isOneNode: true}) {
+			if i := slices.IndexFunc(c.ucxSettings, func(s ucp.Setting) bool { return s.Name == "MAX_RNDV_RAILS" }); i >= 0 && c.name == class {
+				return c.ucxSettings[i].Value
 			}
 		}
 		return "UCX's"

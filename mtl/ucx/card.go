@@ -31,24 +31,24 @@ const maxCardEntry = 48 << 10
 type cardEntry struct {
 	incarnation framework.Incarnation
 	offer       string
-	// node identifies the node of a process that only its node reaches; otherwise it is empty.
-	node string
-	// transports is for errors.
-	transports string
-	library    string // "1.13.1"
-	address    []byte
+	// nodeProof identifies the node of a process that only its node reaches; otherwise it is empty.
+	nodeProof string
+	// transportNames is for errors.
+	transportNames string
+	libraryVersion string // "1.13.1"
+	workerAddress  []byte
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func (b cardEntry) encode() []byte {
-	out := append(make([]byte, 0, 256+len(b.address)), cardVersion, 0, 0, 0, 0)
+	out := append(make([]byte, 0, 256+len(b.workerAddress)), cardVersion, 0, 0, 0, 0)
 	out = binary.LittleEndian.AppendUint64(out, uint64(b.incarnation.ID))
 	out = binary.LittleEndian.AppendUint64(out, b.incarnation.Nonce)
-	for _, text := range []string{b.offer, b.node, b.transports, b.library} {
+	for _, text := range []string{b.offer, b.nodeProof, b.transportNames, b.libraryVersion} {
 		out = append(append(out, text...), 0)
 	}
-	out = append(out, b.address...)
+	out = append(out, b.workerAddress...)
 	binary.LittleEndian.PutUint32(out[1:], crc32.Checksum(out[5:], castagnoli))
 	return out
 }
@@ -64,7 +64,7 @@ func parseCardEntry(in []byte) (cardEntry, error) {
 		return cardEntry{}, base.ErrCardEntry
 	}
 	b := cardEntry{incarnation: framework.Incarnation{ID: framework.ProcID(binary.LittleEndian.Uint64(in[5:])), Nonce: binary.LittleEndian.Uint64(in[13:])}}
-	b.offer, b.node, b.transports, b.library, b.address = string(parts[0]), string(parts[1]), string(parts[2]), string(parts[3]), parts[4]
+	b.offer, b.nodeProof, b.transportNames, b.libraryVersion, b.workerAddress = string(parts[0]), string(parts[1]), string(parts[2]), string(parts[3]), parts[4]
 	return b, nil
 }
 

@@ -37,13 +37,13 @@ type params struct {
 	DeviceInclude   []string `param:"device_include" default:"" level:"user" scope:"process" doc:"Permitted devices, such as mlx5_0:1 or eth*; empty: those of UCX_NET_DEVICES or, if that is not set, all but the excluded ones. UCX chooses among them, and may use several."`
 	DeviceExclude   []string `param:"device_exclude" default:"docker*,virbr*,br-*,veth*" level:"user" scope:"process" doc:"Devices that are not used. Ignored if device_include or UCX_NET_DEVICES is set. Secondary interfaces are not used either: those inside a host, and those without the default route if an interface of at least the same speed has it."`
 
-	Library   string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" trusted:"true" doc:"File of the library, or a name that the dynamic linker resolves."`
-	ErrorMode string        `param:"error_mode" default:"peer" choices:"peer,none" level:"tuner" scope:"process" doc:"Whether UCX reports failed peers (peer). With none it has more protocols to choose from, and operations with a failed peer end when the launcher reports the failure. All processes need the same."`
-	Wait      string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process waits for messages: on a descriptor (fd) or by polling every millisecond (poll); auto: fd if ranks outnumber processors."`
-	Deadline  time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"Time limit for UCX to list its transports, and for each class to open and to pass its test."`
-	Selftest  string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"Extent of the test of a class when it opens; ferry matrix uses long."`
-	Warn      bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 reports on standard error that a class failed its test, and its replacement."`
-	Sysfs     string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Folder in which the system lists its devices."`
+	LibraryFile     string        `param:"library" default:"libucp.so.0" level:"user" scope:"process" trusted:"true" doc:"File of the library, or a name that the dynamic linker resolves."`
+	ErrorMode       string        `param:"error_mode" default:"peer" choices:"peer,none" level:"tuner" scope:"process" doc:"Whether UCX reports failed peers (peer). With none it has more protocols to choose from, and operations with a failed peer end when the launcher reports the failure. All processes need the same."`
+	WaitMode        string        `param:"wait" default:"auto" choices:"auto,fd,poll" level:"tuner" scope:"process" doc:"How an idle process waits for messages: on a descriptor (fd) or by polling every millisecond (poll); auto: fd if ranks outnumber processors."`
+	SelftestTimeout time.Duration `param:"selftest_timeout" default:"10s" min:"1ms" level:"tuner" scope:"process" doc:"Time limit for UCX to list its transports, and for each class to open and to pass its test."`
+	SelftestExtent  string        `param:"selftest" default:"short" choices:"short,long" level:"tuner" scope:"process" doc:"Extent of the test of a class when it opens; ferry matrix uses long."`
+	WarnsOnFailure  bool          `param:"warn" default:"true" level:"user" scope:"process" doc:"Whether rank 0 reports on standard error that a class failed its test, and its replacement."`
+	SysfsDir        string        `param:"sysfs" default:"/sys" level:"developer" scope:"process" doc:"Folder in which the system lists its devices."`
 }
 
 func (ucx) Info() framework.Info {
@@ -77,7 +77,7 @@ func (ucx) Probe(ctx context.Context, given any) framework.Verdict {
 	if v.Status != framework.StatusUsable {
 		return v
 	}
-	v.Network = networkDevice(p.Sysfs)
+	v.Network = networkDevice(p.SysfsDir)
 	v.Suits = v.Network != ""
 	return v
 }
@@ -110,7 +110,7 @@ func (ucx) Open(ctx context.Context, env mtl.Env) (mtl.Module, error) {
 			}
 			continue
 		}
-		if what := failures(all); what != "" && p.Warn && env.Identity.Proc.Rank == 0 {
+		if what := failures(all); what != "" && p.WarnsOnFailure && env.Identity.Proc.Rank == 0 {
 			base.Warn(component, c.name, c.name+" is used, and not "+what)
 		}
 		m.Description.Notes = append(m.Description.Notes, f.notes...)

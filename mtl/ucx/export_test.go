@@ -8,24 +8,24 @@ import (
 
 // Defaults returns the default parameters.
 func Defaults() any {
-	return &params{Library: "libucp.so.0", ErrorMode: "peer", Wait: "auto", Selftest: "short", Deadline: 10 * time.Second, Sysfs: "/sys"}
+	return &params{LibraryFile: "libucp.so.0", ErrorMode: "peer", WaitMode: "auto", SelftestExtent: "short", SelftestTimeout: 10 * time.Second, SysfsDir: "/sys"}
 }
 
 // SetLibrary sets the library and selftest_timeout.
 func SetLibrary(p any, file string, deadline time.Duration) {
 	o := p.(*params)
-	o.Library, o.Deadline, o.Warn = file, deadline, false
+	o.LibraryFile, o.SelftestTimeout, o.WarnsOnFailure = file, deadline, false
 }
 
 // Block prevents the arrival of the ping of the queue guard.
 func Block(m mtl.Module) {
 	own := m.(polledModule).module
 	own.checkQueue()
-	own.guard.nonce[0]++
+	own.queueGuard.pingNonce[0]++
 }
 
 // Set sets parameters.
 func Set(p any, classes, devices []string, errorMode, wait string) {
 	o := p.(*params)
-	o.ProviderInclude, o.DeviceInclude, o.ErrorMode, o.Wait = classes, devices, errorMode, wait
+	o.ProviderInclude, o.DeviceInclude, o.ErrorMode, o.WaitMode = classes, devices, errorMode, wait
 }

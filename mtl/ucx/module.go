@@ -12,36 +12,35 @@ import (
 // module is an open worker. It implements mtl.Module. The engine's lock guards it.
 type module struct {
 	base.Module
-	lib    *ucp.Library
-	worker *ucp.Worker
-	traits transportTraits
+	lib             *ucp.Library
+	worker          *ucp.Worker
+	transportTraits transportTraits
 
-	peers []peer  // By mtl.Endpoint.
-	slots []*slot // By number.
+	peersByEndpoint []peer
+	slotsByNumber   []*slot
 	// spareReceive is a slot for the next recvShortAndPoll, or nil.
 	spareReceive *slot
 	// longOperations counts the slots with isLong.
-	longOperations int
-	canceled       canceledReceives
+	longOperations   int
+	canceledReceives canceledReceives
 	// unknownSenders are slots of claimed messages. The next Poll looks up their senders.
 	unknownSenders []*slot
 	// savedBytes is the length of the messages that SaveMessages saves, or 0.
 	savedBytes int
-	// guard is nil before the first failure of a peer.
-	guard    *queueGuard
-	isClosed bool
+	// queueGuard is nil before the first failure of a peer.
+	queueGuard *queueGuard
+	isClosed   bool
 	// consecutiveFaults counts control receives that failed since the last arrival.
 	consecutiveFaults int
 
-	events [eventsPerPoll]ucp.Event
+	eventBuf [eventsPerPoll]ucp.Event
 }
 
 // transportTraits are the properties of the module's transports.
 type transportTraits struct {
-	// names lists the transports, for errors.
-	names string
-	// version is that of the library.
-	version string
+	// transportNames is for errors.
+	transportNames string
+	libraryVersion string
 	// isPeerMode is set for error_mode=peer.
 	isPeerMode bool
 	usesTCP    bool
@@ -58,16 +57,16 @@ const maxMessage = 1 << 20
 // peer is a connected process.
 type peer struct {
 	base.Peer
-	// address is the worker address from the business card.
-	address []byte
-	// transports lists the transports of the peer, for errors.
-	transports string
+	// workerAddress is from the business card.
+	workerAddress []byte
+	// transportNames is for errors.
+	transportNames string
 	// ep is made for the first message.
 	ep ucp.Endpoint
 }
 
 func (m *module) errorMode() string {
-	if m.traits.isPeerMode {
+	if m.transportTraits.isPeerMode {
 		return "peer"
 	}
 	return "none"
@@ -79,15 +78,15 @@ func newModule(env mtl.Env, lib *ucp.Library, w *ucp.Worker, c *candidate, p *pa
 	mode, note := c.errorMode(p, v)
 	m := &module{
 		Module: base.NewModule(component, env), lib: lib, worker: w,
-		traits: transportTraits{
-			names: resourceNames(c.resources, c.interfaces), version: v.String(), isPeerMode: mode == "peer",
+		transportTraits: transportTraits{
+			transportNames: resourceNames(c.resources, c.interfaces), libraryVersion: v.String(), isPeerMode: mode == "peer",
 			usesTCP: c.usesTCP(), registersMemory: c.registersMemory(), guardSettings: c.guardSettings(),
 		},
 	}
-	m.peers = []peer{{Peer: m.NoPeer()}}
+	m.peersByEndpoint = []peer{{Peer: m.NoPeer()}}
 	m.Capabilities = mtl.Caps{
 		CIDBits: cidBits, SourceBits: sourceBits, TagBits: tagBits, MatchesRank: true,
-		MaxMessage: maxMessage, Inject: ucp.MaxCopied, ControlLimit: controlLimit, Eager: int64(c.packet),
+		MaxMessage: maxMessage, Inject: ucp.MaxCopied, ControlLimit: controlLimit, Eager: int64(c.packetBytes),
 	}
 	m.Card.Offer = fmt.Sprintf("%s, %s, error mode %s", c.name, layoutName, m.errorMode())
 	m.Description = mtl.Description{Provider: c.name, Device: c.devices(), Mode: layoutName, Library: libraryName(v)}
@@ -110,7 +109,7 @@ func (m *module) start(c *candidate) error {
 			return err
 		}
 	}
-	m.Card.Blob = cardEntry{m.Env.Self, m.Card.Offer, m.Card.NodeProof, m.traits.names, m.traits.version, address}.encode()
+	m.Card.Blob = cardEntry{m.Env.Self, m.Card.Offer, m.Card.NodeProof, m.transportTraits.transportNames, m.transportTraits.libraryVersion, address}.encode()
 	if n := len(m.Card.Blob); n > maxCardEntry {
 		return fmt.Errorf("its entry in the business card has %d bytes, %d more than fit there: mtl.ucx.device_include with fewer devices makes it shorter", n, n-maxCardEntry)
 	}
@@ -124,29 +123,29 @@ func (m *module) Close() error {
 		return nil
 	}
 	m.isClosed = true
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		s.Op = nil
 		if s.IsPosted && (s.Kind == base.SlotReceive || s.Kind == base.SlotControlReceive) {
 			m.worker.Cancel(s.Number)
 		}
 	}
-	if m.traits.isPeerMode {
-		for i := range m.peers {
-			if p := &m.peers[i]; p.ep.IsValid() {
+	if m.transportTraits.isPeerMode {
+		for i := range m.peersByEndpoint {
+			if p := &m.peersByEndpoint[i]; p.ep.IsValid() {
 				m.closeEndpoint(p)
 			}
 		}
 	}
 	m.drain()
-	if m.guard != nil {
-		m.guard.worker.Close()
+	if m.queueGuard != nil {
+		m.queueGuard.worker.Close()
 	}
 	m.worker.Close()
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		s.Unpin()
 	}
 	m.EndClose()
-	m.slots, m.spareReceive, m.unknownSenders = nil, nil, nil
+	m.slotsByNumber, m.spareReceive, m.unknownSenders = nil, nil, nil
 	return nil
 }
 
@@ -161,7 +160,7 @@ const (
 func (m *module) drain() {
 	start := time.Now()
 	for last := start; time.Since(last) < quietPeriod && time.Since(start) < maxDrain; {
-		if m.worker.Poll(m.events[:], true) > 0 {
+		if m.worker.Poll(m.eventBuf[:], true) > 0 {
 			last = time.Now()
 		} else {
 			time.Sleep(base.PollInterval / 10)

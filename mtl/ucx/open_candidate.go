@@ -12,10 +12,10 @@ import (
 
 // openCandidate opens and tests a candidate. hasDescriptor is set if the module can wait on a descriptor.
 func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate) (m *module, hasDescriptor bool, err error) {
-	for _, wait := range base.DescriptorChoices(p.Wait, &env) {
+	for _, wait := range base.DescriptorChoices(p.WaitMode, &env) {
 		// Selftest observes the deadline itself. The additional half is for calls that do not return to it.
 		own := *c // A call that hangs keeps its own copy.
-		m, err = trial.Within(ctx, p.Deadline+p.Deadline/2, component+" "+c.name, func(given context.Context) (*module, error) {
+		m, err = trial.Within(ctx, p.SelftestTimeout+p.SelftestTimeout/2, component+" "+c.name, func(given context.Context) (*module, error) {
 			return openAndTest(given, env, p, lib, &own, wait)
 		}, func(m *module) { m.Close() })
 		if err == nil {
@@ -31,7 +31,7 @@ func openCandidate(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library
 
 // openAndTest opens a worker and tests it, until ctx ends.
 func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, c *candidate, wait bool) (*module, error) {
-	w, err := lib.Open(c.settings, wait)
+	w, err := lib.Open(c.ucxSettings, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func openAndTest(ctx context.Context, env mtl.Env, p *params, lib *ucp.Library, 
 	}
 	m := newModule(env, lib, w, c, p)
 	if err = m.start(c); err == nil {
-		err = m.Selftest(ctx, trial.Test{Module: m, Long: p.Selftest == "long"}, p.Deadline)
+		err = m.Selftest(ctx, trial.Test{Module: m, IsLong: p.SelftestExtent == "long"}, p.SelftestTimeout)
 	}
 	if err != nil {
 		m.Close()

@@ -17,9 +17,9 @@ const eventsPerPoll = 64
 func (m *module) Poll() int {
 	n := 0
 	if !m.isClosed {
-		n = m.worker.Poll(m.events[:], m.longOperations > 0)
+		n = m.worker.Poll(m.eventBuf[:], m.longOperations > 0)
 		m.handleEvents(n)
-		if m.guard != nil && m.guard.isWaiting {
+		if m.queueGuard != nil && m.queueGuard.isWaiting {
 			m.pollGuard(n > 0)
 		}
 	}
@@ -35,9 +35,9 @@ func (m *module) Poll() int {
 // handleEvents handles the first n events.
 func (m *module) handleEvents(n int) {
 	for i := range n {
-		m.handleEvent(&m.events[i])
+		m.handleEvent(&m.eventBuf[i])
 	}
-	if len(m.canceled.receives) > 0 {
+	if len(m.canceledReceives.receives) > 0 {
 		m.abandonCanceled()
 	}
 }
@@ -46,7 +46,7 @@ func (m *module) handleEvents(n int) {
 // communicator remains NoEndpoint.
 func (m *module) findSenders() {
 	for _, s := range m.unknownSenders {
-		if from, ok := m.Env.Upcall.Endpoint(s.cid, int(s.found.Source)); ok {
+		if from, ok := m.Env.Upcall.Endpoint(s.claimedCID, int(s.claimedResult.Source)); ok {
 			s.Peer = from
 		}
 	}
@@ -66,7 +66,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 		m.endpointFailed(mtl.Endpoint(ev.Peer), ev.Err)
 		return
 	}
-	s := m.slots[ev.Slot]
+	s := m.slotsByNumber[ev.Slot]
 	switch s.Kind {
 	case base.SlotReceive, base.SlotClaimed:
 		m.completeReceive(s, ev)
@@ -75,7 +75,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 		if ev.Err != 0 {
 			r.Err = m.codeError("send", s.Peer, ev.Err)
 		} else if s.Kind != base.SlotFlush {
-			m.MarkUnflushed(&m.peers[s.Peer].Peer, s.Peer)
+			m.MarkUnflushed(&m.peersByEndpoint[s.Peer].Peer, s.Peer)
 		}
 		m.completeOp(s, r)
 	case base.SlotControlReceive:
@@ -88,7 +88,7 @@ func (m *module) handleEvent(ev *ucp.Event) {
 // endpointFailed disconnects a peer in peer mode after an error of its endpoint, because messages may be lost. The process may
 // still be alive.
 func (m *module) endpointFailed(to mtl.Endpoint, code ucp.Status) {
-	if p := &m.peers[to]; p.SendErr == nil {
+	if p := &m.peersByEndpoint[to]; p.SendErr == nil {
 		m.disconnectPeer(to, m.codeError("send", to, code))
 	}
 }
@@ -98,7 +98,7 @@ func (m *module) completeReceive(s *slot, ev *ucp.Event) {
 	is := envelopeOf(ev.Tag)
 	r := mtl.Result{Source: is.Source, Tag: is.Tag, Bytes: int64(ev.Length)}
 	if s.Kind == base.SlotClaimed {
-		r = s.found
+		r = s.claimedResult
 	}
 	switch ev.Err {
 	case 0:
@@ -165,7 +165,7 @@ func (m *module) completeControlReceive(s *slot, ev *ucp.Event) {
 	}
 	if ev.Err == 0 && ev.Length > 0 && ev.Length <= controlLimit {
 		ucp.Wrote(s.Buf, int(ev.Length))
-		if data := s.Buf[:ev.Length]; !m.guard.receivePing(data) {
+		if data := s.Buf[:ev.Length]; !m.queueGuard.receivePing(data) {
 			m.Env.Upcall.Control(data)
 		}
 	}

@@ -29,17 +29,16 @@ const (
 // queueGuard detects a blocked queue. It is kept for later failures.
 type queueGuard struct {
 	worker *ucp.Worker
-	// self is the endpoint of the module's own worker.
-	self ucp.Endpoint
+	// selfEndpoint is the endpoint of the module's own worker.
+	selfEndpoint ucp.Endpoint
 	// isWaiting is set while a ping is in flight.
 	isWaiting bool
 	// mustRepeat is set if another process has failed since the ping was sent.
-	mustRepeat bool
-	// nonce is the content of the ping.
-	nonce             [16]byte
+	mustRepeat        bool
+	pingNonce         [16]byte
 	lastEventAt       time.Time
 	pollsWithoutEvent int
-	events            [1]ucp.Event
+	eventBuf          [1]ucp.Event
 }
 
 // usesSharedQueue reports whether messages within the node use such a queue.
@@ -60,7 +59,7 @@ func (c *candidate) guardSettings() []ucp.Setting {
 			tls = append(tls, r.Transport)
 		}
 	}
-	own := slices.DeleteFunc(slices.Clone(c.settings), func(s ucp.Setting) bool { return s.Name == "TLS" })
+	own := slices.DeleteFunc(slices.Clone(c.ucxSettings), func(s ucp.Setting) bool { return s.Name == "TLS" })
 	return append(own, ucp.Setting{Name: "TLS", Value: strings.Join(tls, ",")})
 }
 
@@ -70,14 +69,14 @@ func (m *module) newGuard() (*queueGuard, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := m.lib.Open(m.traits.guardSettings, false)
+	w, err := m.lib.Open(m.transportTraits.guardSettings, false)
 	if err != nil {
 		return nil, err
 	}
 	g := &queueGuard{worker: w}
 	if err = w.Start(); err == nil {
 		if _, err = w.AddSlots(); err == nil {
-			g.self, err = w.Connect(address, 0, m.traits.isPeerMode)
+			g.selfEndpoint, err = w.Connect(address, 0, m.transportTraits.isPeerMode)
 		}
 	}
 	if err != nil {
@@ -89,18 +88,18 @@ func (m *module) newGuard() (*queueGuard, error) {
 
 // checkQueue starts to check the queue after the failure of a process.
 func (m *module) checkQueue() {
-	if m.traits.guardSettings == nil || m.Err != nil {
+	if m.transportTraits.guardSettings == nil || m.Err != nil {
 		return
 	}
-	if m.guard == nil {
+	if m.queueGuard == nil {
 		g, err := m.newGuard()
 		if err != nil {
 			m.Env.Logger.Warn("mtl ucx: cannot check the shared-memory queue after the failure of a process", "component", component, "err", err)
 			return
 		}
-		m.guard = g
+		m.queueGuard = g
 	}
-	m.guard.sendPing()
+	m.queueGuard.sendPing()
 }
 
 // sendPing sends a ping, unless one is in flight.
@@ -108,14 +107,14 @@ func (g *queueGuard) sendPing() {
 	if g.mustRepeat = g.isWaiting; g.isWaiting {
 		return
 	}
-	_, _ = rand.Read(g.nonce[:]) // It never fails.
+	_, _ = rand.Read(g.pingNonce[:]) // It never fails.
 	g.isWaiting, g.lastEventAt, g.pollsWithoutEvent = true, time.Now(), 0
-	g.worker.Send(0, g.self, g.nonce[:], controlTag, false) // After an error the ping does not arrive.
+	g.worker.Send(0, g.selfEndpoint, g.pingNonce[:], controlTag, false) // After an error the ping does not arrive.
 }
 
 // receivePing reports whether a control message is the ping.
 func (g *queueGuard) receivePing(data []byte) bool {
-	if g == nil || !g.isWaiting || !bytes.Equal(data, g.nonce[:]) {
+	if g == nil || !g.isWaiting || !bytes.Equal(data, g.pingNonce[:]) {
 		return false
 	}
 	if g.isWaiting = false; g.mustRepeat {
@@ -127,8 +126,8 @@ func (g *queueGuard) receivePing(data []byte) bool {
 // pollGuard polls the guard's worker, and fails the module if the queue is blocked. moves is set if an operation has just
 // completed.
 func (m *module) pollGuard(moves bool) {
-	g := m.guard
-	g.worker.Poll(g.events[:], true)
+	g := m.queueGuard
+	g.worker.Poll(g.eventBuf[:], true)
 	if moves {
 		g.lastEventAt, g.pollsWithoutEvent = time.Now(), 0
 		return
@@ -144,7 +143,7 @@ func (m *module) pollGuard(moves bool) {
 // failModule ends all operations. Messages that have arrived were delivered before.
 func (m *module) failModule(why error) {
 	m.Err = why
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		if s.Op == nil {
 			continue
 		}

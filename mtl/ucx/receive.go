@@ -24,7 +24,7 @@ const memoryPollsPerSocketPoll = 8
 
 // RecvAndPoll implements mtl.ImmediateReceiver.
 func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, polls int) error {
-	if !m.traits.usesTCP {
+	if !m.transportTraits.usesTCP {
 		polls *= memoryPollsPerSocketPoll
 	}
 	if m.spareReceive != nil && len(buf) <= base.MaxBounced {
@@ -35,7 +35,7 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 		return err
 	}
 	tag, mask := matchOf(e)
-	m.handleEvents(m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.events[:], polls))
+	m.handleEvents(m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(len(buf) >= maxMessage), m.eventBuf[:], polls))
 	if m.spareReceive == nil {
 		if s, err := m.takeSlot(base.SlotReceive, nil); err == nil {
 			s.IsPosted = true
@@ -48,7 +48,7 @@ func (m *module) RecvAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf 
 // recvShortAndPoll is RecvAndPoll with the spare receive slot. If the message arrives at once, which is the common case, the
 // slot is neither taken nor released.
 func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte, polls int) error {
-	from, err := m.CheckSource(from, e, len(m.peers))
+	from, err := m.CheckSource(from, e, len(m.peersByEndpoint))
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope,
 	s.Op, s.Peer, op.Slot = op, from, s.Number
 	s.Bounce(buf)
 	tag, mask := matchOf(e)
-	n := m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(false), m.events[:], polls)
-	ev := &m.events[0]
+	n := m.worker.RecvAndPoll(s.Number, s.Buf, tag, mask, m.bufferUse(false), m.eventBuf[:], polls)
+	ev := &m.eventBuf[0]
 	if n != 1 || ev.Slot != s.Number || ev.Err != 0 || ev.Length > uint64(len(buf)) {
 		m.spareReceive = nil // It becomes an ordinary slot.
 		m.handleEvents(n)
@@ -72,7 +72,7 @@ func (m *module) recvShortAndPoll(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope,
 
 // takeReceive returns the slot of a receive.
 func (m *module) takeReceive(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) (*slot, error) {
-	from, err := m.CheckSource(from, e, len(m.peers))
+	from, err := m.CheckSource(from, e, len(m.peersByEndpoint))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (m *module) SaveMessages(n int) {
 
 // SavedMessage implements mtl.MessageSaver.
 func (m *module) SavedMessage(op *mtl.Op) []byte {
-	if m.Err != nil || int(op.Slot) >= len(m.slots) {
+	if m.Err != nil || int(op.Slot) >= len(m.slotsByNumber) {
 		return nil
 	}
 	return m.worker.SavedMessage(op.Slot, m.savedBytes)
@@ -103,7 +103,7 @@ func (m *module) SavedMessage(op *mtl.Op) []byte {
 
 // Probe queries UCX, which returns at once. The next Poll delivers the result.
 func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim bool) error {
-	from, err := m.CheckSource(from, which, len(m.peers))
+	from, err := m.CheckSource(from, which, len(m.peersByEndpoint))
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func (m *module) Probe(op *mtl.Op, from mtl.Endpoint, which mtl.Envelope, claim 
 	if ok {
 		is := envelopeOf(found.Tag)
 		r.Source, r.Tag, r.Bytes = is.Source, is.Tag, int64(found.Length)
-		s.Peer, s.found, s.cid = from, r, is.CID
+		s.Peer, s.claimedResult, s.claimedCID = from, r, is.CID
 	}
 	if !ok || !claim {
 		m.releaseSlot(s)
-	} else if s.found.Found, s.Op = false, nil; from == mtl.NoEndpoint && r.Bytes > m.Capabilities.Eager {
+	} else if s.claimedResult.Found, s.Op = false, nil; from == mtl.NoEndpoint && r.Bytes > m.Capabilities.Eager {
 		m.unknownSenders = append(m.unknownSenders, s)
 	}
 	m.QueueResult(op, r)
@@ -133,14 +133,14 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 	if m.Err != nil {
 		return m.Err
 	}
-	s := m.slots[op.Slot]
-	if err := m.LostClaim(&m.peers[s.Peer].Peer, s.found.Bytes); err != nil {
+	s := m.slotsByNumber[op.Slot]
+	if err := m.LostClaim(&m.peersByEndpoint[s.Peer].Peer, s.claimedResult.Bytes); err != nil {
 		s.Kind = base.SlotAbandoned // UCX keeps the message, and the slot stays in use.
 		return err
 	}
 	s.Op = op
 	m.setReceiveBuffer(s, buf)
-	m.worker.RecvClaimed(s.Number, s.Buf, m.bufferUse(s.found.Bytes <= int64(len(buf))))
+	m.worker.RecvClaimed(s.Number, s.Buf, m.bufferUse(s.claimedResult.Bytes <= int64(len(buf))))
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (m *module) RecvClaimed(op *mtl.Op, buf []byte) error {
 // over tcp, UCX never ends a receive whose sender fails in the middle, so the receive must be abandonable.
 func (m *module) bufferUse(fits bool) ucp.BufferUse {
 	switch {
-	case !m.traits.isPeerMode && m.traits.usesTCP:
+	case !m.transportTraits.isPeerMode && m.transportTraits.usesTCP:
 		return ucp.Abandonable
 	case fits:
 		return ucp.DropLonger
@@ -157,13 +157,13 @@ func (m *module) bufferUse(fits bool) ucp.BufferUse {
 }
 
 func (m *module) Cancel(op *mtl.Op) {
-	if m.Err != nil || int(op.Slot) >= len(m.slots) {
+	if m.Err != nil || int(op.Slot) >= len(m.slotsByNumber) {
 		return
 	}
-	if s := m.slots[op.Slot]; s.Op == op && s.Kind == base.SlotReceive && !s.IsCanceled {
+	if s := m.slotsByNumber[op.Slot]; s.Op == op && s.Kind == base.SlotReceive && !s.IsCanceled {
 		s.IsCanceled, s.canceledAt = true, time.Now()
 		m.worker.Cancel(s.Number)
-		m.canceled.receives = append(m.canceled.receives, canceledReceive{s, op})
+		m.canceledReceives.receives = append(m.canceledReceives.receives, canceledReceive{s, op})
 	}
 }
 
@@ -177,8 +177,8 @@ type canceledReceive struct {
 type canceledReceives struct {
 	receives       []canceledReceive
 	pollsSinceScan int
-	// forgotten counts the forgotten peers, and forgottenAtScan those before the last scan.
-	forgotten, forgottenAtScan int
+	// forgottenAtScan counts the peers forgotten before the last scan.
+	forgottenPeers, forgottenAtScan int
 }
 
 // abandonAfter is the time after which a canceled receive from any source is abandoned, once a peer has failed. It may have
@@ -190,25 +190,25 @@ const scansPerPoll = 16
 
 // abandonCanceled ends canceled receives whose senders failed in the middle of the message. UCX completes all others.
 func (m *module) abandonCanceled() {
-	if m.canceled.pollsSinceScan++; m.canceled.pollsSinceScan*scansPerPoll < len(m.canceled.receives) && m.canceled.forgottenAtScan == m.canceled.forgotten {
+	if m.canceledReceives.pollsSinceScan++; m.canceledReceives.pollsSinceScan*scansPerPoll < len(m.canceledReceives.receives) && m.canceledReceives.forgottenAtScan == m.canceledReceives.forgottenPeers {
 		return
 	}
-	m.canceled.pollsSinceScan, m.canceled.forgottenAtScan = 0, m.canceled.forgotten
-	left := m.canceled.receives[:0]
-	for _, v := range m.canceled.receives {
+	m.canceledReceives.pollsSinceScan, m.canceledReceives.forgottenAtScan = 0, m.canceledReceives.forgottenPeers
+	left := m.canceledReceives.receives[:0]
+	for _, v := range m.canceledReceives.receives {
 		s := v.s
 		if s.Op != v.op || !s.IsCanceled || !s.IsPosted {
 			continue
 		}
-		dead := s.Peer != mtl.NoEndpoint && m.peers[s.Peer].IsForgotten
-		if !dead && (m.canceled.forgotten == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.Number) {
+		dead := s.Peer != mtl.NoEndpoint && m.peersByEndpoint[s.Peer].IsForgotten
+		if !dead && (m.canceledReceives.forgottenPeers == 0 || time.Since(s.canceledAt) < abandonAfter) || !m.worker.Abandon(s.Number) {
 			left = append(left, v)
 			continue
 		}
 		m.endPartialReceive(s)
 	}
-	clear(m.canceled.receives[len(left):])
-	m.canceled.receives = left
+	clear(m.canceledReceives.receives[len(left):])
+	m.canceledReceives.receives = left
 }
 
 // endPartialReceive ends an abandoned receive, which UCX will never complete.
@@ -220,11 +220,11 @@ func (m *module) endPartialReceive(s *slot) {
 
 // abandonClaimedReceives ends receives of claimed messages from a forgotten peer. In peer mode UCX ends them.
 func (m *module) abandonClaimedReceives(from mtl.Endpoint) {
-	if m.traits.isPeerMode {
+	if m.transportTraits.isPeerMode {
 		return
 	}
-	for _, s := range m.slots {
-		if s.Kind == base.SlotClaimed && s.IsPosted && s.Op != nil && s.Peer == from && s.found.Bytes > m.Capabilities.Eager && m.worker.Abandon(s.Number) {
+	for _, s := range m.slotsByNumber {
+		if s.Kind == base.SlotClaimed && s.IsPosted && s.Op != nil && s.Peer == from && s.claimedResult.Bytes > m.Capabilities.Eager && m.worker.Abandon(s.Number) {
 			m.endPartialReceive(s)
 		}
 	}

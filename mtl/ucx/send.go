@@ -17,10 +17,10 @@ func (m *module) peerForSend(to mtl.Endpoint) (*peer, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
-	if int(to) >= len(m.peers) {
+	if int(to) >= len(m.peersByEndpoint) {
 		to = mtl.NoEndpoint
 	}
-	p := &m.peers[to]
+	p := &m.peersByEndpoint[to]
 	switch {
 	case p.IsForgotten:
 		return p, p.SendErr
@@ -32,14 +32,14 @@ func (m *module) peerForSend(to mtl.Endpoint) (*peer, error) {
 
 // connectPeer makes the endpoint of a peer. UCX selects a common transport now, or reports that there is none.
 func (m *module) connectPeer(to mtl.Endpoint) error {
-	p := &m.peers[to]
-	ep, err := m.worker.Connect(p.address, uint32(to), m.traits.isPeerMode)
+	p := &m.peersByEndpoint[to]
+	ep, err := m.worker.Connect(p.workerAddress, uint32(to), m.transportTraits.isPeerMode)
 	if err == nil {
 		p.ep = ep
 		return nil
 	}
 	if e, ok := errors.AsType[*ucp.Error](err); ok && e.Code == ucp.Unreachable {
-		err = fmt.Errorf("%w: no transport leads there: it has %s, and this process %s (error mode %s): %w", framework.ErrUnsupported, p.transports, m.traits.names, m.errorMode(), err)
+		err = fmt.Errorf("%w: no transport leads there: it has %s, and this process %s (error mode %s): %w", framework.ErrUnsupported, p.transportNames, m.transportTraits.transportNames, m.errorMode(), err)
 	}
 	return m.transportError("connect", to, err)
 }
@@ -47,8 +47,8 @@ func (m *module) connectPeer(to mtl.Endpoint) error {
 // Send implements mtl.Module. A short message costs one call of UCX, which usually completes it. A longer one also needs
 // a pin.
 func (m *module) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
-	if len(buf) <= ucp.MaxSendNow && mode == mtl.Standard && int(to) < len(m.peers) {
-		if p := &m.peers[to]; p.SendErr == nil && p.ep.IsValid() && m.Err == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
+	if len(buf) <= ucp.MaxSendNow && mode == mtl.Standard && int(to) < len(m.peersByEndpoint) {
+		if p := &m.peersByEndpoint[to]; p.SendErr == nil && p.ep.IsValid() && m.Err == nil && m.worker.SendNow(p.ep, buf, tagOf(e)) {
 			m.MarkUnflushed(&p.Peer, to)
 			return true, nil
 		}
@@ -90,7 +90,7 @@ func (m *module) postSend(k base.SlotKind, op *mtl.Op, to mtl.Endpoint, p *peer,
 	}
 	if len(buf) > ucp.MaxCopied {
 		m.pin(s, buf)
-		s.isRegistered = m.traits.registersMemory
+		s.isRegistered = m.transportTraits.registersMemory
 	}
 	done, code := m.worker.Send(s.Number, p.ep, buf, tag, k == base.SlotSyncSend)
 	if code == 0 && !done {
@@ -115,7 +115,7 @@ func (m *module) postSend(k base.SlotKind, op *mtl.Op, to mtl.Endpoint, p *peer,
 func (m *module) Idle() bool { return m.IdleAfter(m.flushPeer) }
 
 func (m *module) flushPeer(to mtl.Endpoint) {
-	p := &m.peers[to]
+	p := &m.peersByEndpoint[to]
 	p.MarkFlushed()
 	if p.SendErr != nil || !p.ep.IsValid() {
 		return
@@ -135,11 +135,11 @@ func (m *module) flushPeer(to mtl.Endpoint) {
 // Forget implements mtl.Module. In peer mode UCX releases the buffers of its sends at once, and otherwise
 // when they complete.
 func (m *module) Forget(to mtl.Endpoint, why error) {
-	p := &m.peers[to]
+	p := &m.peersByEndpoint[to]
 	if !m.ForgetPeer(&p.Peer, why) {
 		return
 	}
-	m.canceled.forgotten++
+	m.canceledReceives.forgottenPeers++
 	m.disconnectPeer(to, p.SendErr)
 	m.abandonClaimedReceives(to)
 	m.checkQueue()
@@ -147,15 +147,15 @@ func (m *module) Forget(to mtl.Endpoint, why error) {
 
 // disconnectPeer ends all sends to a peer, also later ones.
 func (m *module) disconnectPeer(to mtl.Endpoint, why error) {
-	p := &m.peers[to]
+	p := &m.peersByEndpoint[to]
 	p.SendErr = why
-	for _, s := range m.slots {
+	for _, s := range m.slotsByNumber {
 		if s.Peer != to || !s.Kind.IsSend() {
 			continue
 		}
 		m.Abandon(&s.Slot, why)
 	}
-	if !m.traits.isPeerMode {
+	if !m.transportTraits.isPeerMode {
 		return
 	}
 	// Closing the endpoint also ends receives from the peer. If the peer has connected, UCX has an endpoint, which Connect
@@ -182,13 +182,13 @@ func (m *module) closeEndpoint(p *peer) {
 }
 
 func (m *module) transportError(op string, to mtl.Endpoint, err error) error {
-	return m.TransportError(op, &m.peers[to].Peer, err)
+	return m.TransportError(op, &m.peersByEndpoint[to].Peer, err)
 }
 
 func (m *module) codeError(op string, to mtl.Endpoint, code ucp.Status) error {
 	err := errors.New(m.worker.Describe(code))
 	if code == ucp.EndpointTimeout && to != mtl.NoEndpoint {
-		err = fmt.Errorf("%w: it has %s, and this process %s; mtl.ucx.device_include chooses", err, m.peers[to].transports, m.traits.names)
+		err = fmt.Errorf("%w: it has %s, and this process %s; mtl.ucx.device_include chooses", err, m.peersByEndpoint[to].transportNames, m.transportTraits.transportNames)
 	}
 	return m.transportError(op, to, err)
 }
@@ -201,8 +201,8 @@ func (m *module) Connect(p framework.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	to := mtl.Endpoint(len(m.peers))
-	m.peers = append(m.peers, peer{Peer: m.AddPeer(p.Incarnation, to), address: bytes.Clone(b.address), transports: b.transports})
+	to := mtl.Endpoint(len(m.peersByEndpoint))
+	m.peersByEndpoint = append(m.peersByEndpoint, peer{Peer: m.AddPeer(p.Incarnation, to), workerAddress: bytes.Clone(b.workerAddress), transportNames: b.transportNames})
 	return to, nil
 }
 
@@ -223,12 +223,12 @@ func (m *module) checkReach(peer framework.Peer) (cardEntry, error) {
 		return b, fmt.Errorf("%s: %v: %w", component, peer.Proc, err)
 	case b.incarnation != peer.Incarnation:
 		return b, fmt.Errorf("%s: %v has the entry of another process in its business card", component, peer.Proc)
-	case majorVersion(b.library) != majorVersion(m.traits.version):
-		return b, fmt.Errorf("%s: %w: %v has UCX %s, and this process UCX %s: they don't understand each other's addresses", component, framework.ErrUnsupported, peer.Proc, b.library, m.traits.version)
+	case majorVersion(b.libraryVersion) != majorVersion(m.transportTraits.libraryVersion):
+		return b, fmt.Errorf("%s: %w: %v has UCX %s, and this process UCX %s: they don't understand each other's addresses", component, framework.ErrUnsupported, peer.Proc, b.libraryVersion, m.transportTraits.libraryVersion)
 	case b.offer != m.Card.Offer:
-		return b, fmt.Errorf("%s: %w: %v has %q with %s, and this process %q with %s: mtl.ucx.provider_include and mtl.ucx.error_mode choose", component, framework.ErrUnsupported, peer.Proc, b.offer, b.transports, m.Card.Offer, m.traits.names)
-	case m.Card.NodeProof != "" && b.node != m.Card.NodeProof:
-		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.node), m.Description.Provider)
+		return b, fmt.Errorf("%s: %w: %v has %q with %s, and this process %q with %s: mtl.ucx.provider_include and mtl.ucx.error_mode choose", component, framework.ErrUnsupported, peer.Proc, b.offer, b.transportNames, m.Card.Offer, m.transportTraits.transportNames)
+	case m.Card.NodeProof != "" && b.nodeProof != m.Card.NodeProof:
+		return b, fmt.Errorf("%s: %w: %v %s, and %s connects only processes of one node here", component, framework.ErrUnsupported, peer.Proc, m.Card.Medium.Difference(m.Card.NodeProof, b.nodeProof), m.Description.Provider)
 	}
 	return b, nil
 }

@@ -17,11 +17,10 @@ type slot struct {
 	// isLong is set if the buffer is longer than ucp.MaxCopied.
 	isLong bool
 	// isRegistered is set if UCX may have registered the buffer.
-	isRegistered bool
-	// found and cid describe a claimed message.
-	found      mtl.Result
-	cid        uint32
-	canceledAt time.Time
+	isRegistered  bool
+	claimedResult mtl.Result
+	claimedCID    uint32
+	canceledAt    time.Time
 }
 
 // nextSlot returns the slot that takeSlot will return next.
@@ -30,9 +29,9 @@ func (m *module) nextSlot() (*slot, error) {
 		if _, err := m.worker.AddSlots(); err != nil {
 			return nil, err
 		}
-		m.slots = base.AddSlots(&m.Module, m.slots, ucp.SlotsPerGrow, func(s *slot) *base.Slot { return &s.Slot })
+		m.slotsByNumber = base.AddSlots(&m.Module, m.slotsByNumber, ucp.SlotsPerGrow, func(s *slot) *base.Slot { return &s.Slot })
 	}
-	return m.slots[m.SlotPool.Next()], nil
+	return m.slotsByNumber[m.SlotPool.Next()], nil
 }
 
 func (m *module) takeSlot(k base.SlotKind, op *mtl.Op) (*slot, error) {
@@ -46,7 +45,7 @@ func (m *module) takeSlot(k base.SlotKind, op *mtl.Op) (*slot, error) {
 
 // setReceiveBuffer sets the destination of a receive that is posted next.
 func (m *module) setReceiveBuffer(s *slot, buf []byte) {
-	s.IsPosted, s.isRegistered = true, m.traits.registersMemory && len(buf) > ucp.MaxCopied
+	s.IsPosted, s.isRegistered = true, m.transportTraits.registersMemory && len(buf) > ucp.MaxCopied
 	if len(buf) > base.MaxBounced {
 		m.pin(s, buf)
 		return

@@ -32,7 +32,7 @@ func (ucx) LogReason(provider, log string) (reason string) {
 			continue
 		}
 		_, text, _ = strings.Cut(strings.TrimSpace(text), " ")
-		for _, name := range append([]string{c.name}, c.transports...) {
+		for _, name := range append([]string{c.name}, c.transportPatterns...) {
 			if name = strings.TrimRight(name, "*_"); strings.Contains(text, "'"+name) || strings.Contains(text, name+"_") || strings.Contains(text, "asked "+name) {
 				reason = strings.TrimSpace(text)
 			}
@@ -53,10 +53,10 @@ func (ucx) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	}
 	all := choose(f, p, jobTraits{isOneNode: true})
 	if len(p.ProviderInclude) > 0 {
-		all = slices.DeleteFunc(all, func(c candidate) bool { return f.tls == "" && !slices.Contains(p.ProviderInclude, c.name) })
+		all = slices.DeleteFunc(all, func(c candidate) bool { return f.userTLS == "" && !slices.Contains(p.ProviderInclude, c.name) })
 		for i := range all {
 			if c := &all[i]; c.isUnavailable {
-				if _, err := listResources(ctx, p, f.lib, c.settings); err != nil {
+				if _, err := listResources(ctx, p, f.lib, c.ucxSettings); err != nil {
 					c.refusal += ": " + err.Error()
 				}
 			}
@@ -64,7 +64,7 @@ func (ucx) Survey(ctx context.Context, given any) ([]mtl.Candidate, error) {
 	}
 	out := toCandidates(all, -1)
 	for i := range out {
-		out[i].Library = libraryName(f.version)
+		out[i].Library = libraryName(f.libraryVersion)
 	}
 	return out, nil
 }
@@ -74,15 +74,15 @@ func libraryName(v ucp.Version) string { return fmt.Sprintf("UCX %v", v) }
 
 // survey is the library with its transports.
 type survey struct {
-	lib       *ucp.Library
-	version   ucp.Version
-	resources []ucp.Resource
-	// tls is the user's UCX_TLS, or empty if a parameter overrides it.
-	tls string
-	// devices is the user's UCX_NET_DEVICES, or empty if a parameter overrides it.
-	devices    string
-	notes      []string
-	interfaces []netaddr.Interface
+	lib            *ucp.Library
+	libraryVersion ucp.Version
+	resources      []ucp.Resource
+	// userTLS is the user's UCX_TLS, or empty if a parameter overrides it.
+	userTLS string
+	// userDevices is the user's UCX_NET_DEVICES, or empty if a parameter overrides it.
+	userDevices string
+	notes       []string
+	interfaces  []netaddr.Interface
 }
 
 // loadLibrary loads UCX.
@@ -97,7 +97,9 @@ func loadLibrary(ctx context.Context, p *params) (*ucp.Library, error) {
 	})
 }
 
-func (p *params) file() base.Library { return base.Library{File: p.Library, Deadline: p.Deadline} }
+func (p *params) file() base.Library {
+	return base.Library{File: p.LibraryFile, Deadline: p.SelftestTimeout}
+}
 
 // surveyTransports loads the library and lists its transports. Parameters override the user's environment.
 func surveyTransports(ctx context.Context, p *params) (*survey, error) {
@@ -105,7 +107,7 @@ func surveyTransports(ctx context.Context, p *params) (*survey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
-	f := &survey{lib: lib, version: lib.Version()}
+	f := &survey{lib: lib, libraryVersion: lib.Version()}
 	f.interfaces, _ = netaddr.HostWithRoutes() // Without them UCX's order applies.
 	if own := setEnvironment(p); len(own) > 0 {
 		f.notes = append(f.notes, "UCX's environment has "+strings.Join(own, ", "))
@@ -118,7 +120,7 @@ func surveyTransports(ctx context.Context, p *params) (*survey, error) {
 		if len(p.ProviderInclude) > 0 {
 			f.notes = append(f.notes, fmt.Sprintf("mtl.ucx.provider_include wins over UCX_TLS=%s", tls))
 		} else {
-			f.tls, settings = tls, nil
+			f.userTLS, settings = tls, nil
 		}
 	}
 	if devices := os.Getenv("UCX_NET_DEVICES"); devices != "" {
@@ -126,12 +128,12 @@ func surveyTransports(ctx context.Context, p *params) (*survey, error) {
 			f.notes = append(f.notes, fmt.Sprintf("mtl.ucx.device_include wins over UCX_NET_DEVICES=%s", devices))
 			settings = append(settings, ucp.Setting{Name: "NET_DEVICES", Value: "all"})
 		} else {
-			f.devices = devices
+			f.userDevices = devices
 		}
 	}
 	if f.resources, err = listResources(ctx, p, lib, settings); err != nil {
-		if f.tls != "" {
-			return nil, fmt.Errorf("%s: %w: nothing here can be used with UCX_TLS=%s: %w", component, framework.ErrUnsupported, f.tls, err)
+		if f.userTLS != "" {
+			return nil, fmt.Errorf("%s: %w: nothing here can be used with UCX_TLS=%s: %w", component, framework.ErrUnsupported, f.userTLS, err)
 		}
 		return nil, fmt.Errorf("%s: %w", component, err)
 	}
@@ -140,7 +142,7 @@ func surveyTransports(ctx context.Context, p *params) (*survey, error) {
 
 // listResources lists the transports of UCX with some settings.
 func listResources(ctx context.Context, p *params, lib *ucp.Library, settings []ucp.Setting) ([]ucp.Resource, error) {
-	return trial.Within(ctx, p.Deadline, p.Library+": its transports", func(context.Context) ([]ucp.Resource, error) {
+	return trial.Within(ctx, p.SelftestTimeout, p.LibraryFile+": its transports", func(context.Context) ([]ucp.Resource, error) {
 		w, err := lib.Open(settings, false)
 		if err != nil {
 			return nil, err
