@@ -62,7 +62,7 @@ func (w *world) closeHalf() {
 	for rounds := 1; rounds <= 256; rounds *= 2 {
 		w.Check(kittest.Run(w.Context(), func(t *kittest.T) {
 			again := newWorld(t, w.subject, 2)
-			a, b := again.nodes[0], again.nodes[1]
+			a, b := again.nodesByRank[0], again.nodesByRank[1]
 			again.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 			long := make([]byte, min(32<<20, a.module.Caps().MaxMessage))
 			b.send(a, envelope{cid: 1, tag: 2}, long)
@@ -88,7 +88,7 @@ func (w *world) closeLeaves() {
 		for range n {
 			w.Check(kittest.Run(w.Context(), func(t *kittest.T) {
 				again := newWorld(t, w.subject, 2)
-				again.exchange(again.nodes[0], again.nodes[1], envelope{cid: 1, tag: 1}, pattern(1, 3000))
+				again.exchange(again.nodesByRank[0], again.nodesByRank[1], envelope{cid: 1, tag: 1}, pattern(1, 3000))
 			}))
 		}
 	}
@@ -162,7 +162,7 @@ func (w *world) wakes(nap time.Duration, start func(b *node) (cond func() bool),
 }
 
 func (w *world) arrivalWakes() {
-	a := w.nodes[0]
+	a := w.nodesByRank[0]
 	for i, nap := range naps {
 		m, sent := envelope{cid: 1, tag: int32(i)}, pattern(i, 100000)
 		var r *operation
@@ -179,7 +179,7 @@ func (w *world) arrivalWakes() {
 
 func (w *world) controlWakes() {
 	for _, nap := range naps {
-		w.wakes(nap, func(b *node) func() bool { return func() bool { return len(b.control) > 0 } },
-			func(b *node) *operation { return w.nodes[0].sendControl(b, []byte("wake up")) })
+		w.wakes(nap, func(b *node) func() bool { return func() bool { return len(b.controlMessages) > 0 } },
+			func(b *node) *operation { return w.nodesByRank[0].sendControl(b, []byte("wake up")) })
 	}
 }

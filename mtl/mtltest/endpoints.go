@@ -18,7 +18,7 @@ func endpointCases() claims {
 
 // members returns ranks of one process. Their endpoints are 0, each single bit of the matched width, and all bits.
 func (w *world) members() []member {
-	caps := w.nodes[0].module.Caps()
+	caps := w.nodesByRank[0].module.Caps()
 	bits := caps.EndpointBits
 	switch {
 	case caps.MatchesRank:

@@ -28,8 +28,8 @@ func (w *world) failedSenderForgotten() { w.failedSender(errForgotten) }
 // orphan is a message of a failed sender, with the operation that receives it.
 type orphan struct {
 	*operation
-	tag  int32
-	sent []byte
+	tag         int32
+	sentPayload []byte
 }
 
 // checkOrphan checks a receive that was started with err. It may fail if the message is longer than eager.
@@ -40,9 +40,9 @@ func (w *world) checkOrphan(l orphan, from *node, eager int64, err error) {
 	}
 	switch {
 	case err == nil:
-		l.check(from, l.tag, l.sent)
-	case int64(len(l.sent)) <= eager:
-		w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(l.sent), err)
+		l.check(from, l.tag, l.sentPayload)
+	case int64(len(l.sentPayload)) <= eager:
+		w.Fatalf("%d bytes from a process that has died, which arrived whole: %w", len(l.sentPayload), err)
 	default:
 		w.Is("a message that is lost", err, framework.ErrTransport)
 	}
@@ -50,7 +50,7 @@ func (w *world) checkOrphan(l orphan, from *node, eager int64, err error) {
 
 // failedSender checks messages of every length, claimed and unclaimed, of a sender that fails. The receiver forgets the sender if why is not nil.
 func (w *world) failedSender(why error) {
-	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
+	a, b, c := w.nodesByRank[0], w.nodesByRank[1], w.nodesByRank[2]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	from, to := a.endpointOf(b), []*node{b, nil}
@@ -58,8 +58,8 @@ func (w *world) failedSender(why error) {
 	var claimed, there []orphan
 	for _, n := range []int{0, 8, int(min(caps.Eager, 1<<20)), int(min(caps.Eager, 1<<20) + 1), 100_000, 1 << 20} {
 		for i := range 3 * len(to) {
-			l := orphan{tag: int32(10 + len(claimed) + len(there)), sent: pattern(i, n)}
-			b.send(a, envelope{cid: 4, tag: l.tag}, l.sent)
+			l := orphan{tag: int32(10 + len(claimed) + len(there)), sentPayload: pattern(i, n)}
+			b.send(a, envelope{cid: 4, tag: l.tag}, l.sentPayload)
 			if i < len(to) {
 				l.operation = a.claim(to[i], envelope{cid: 4, tag: l.tag})
 				claimed = append(claimed, l)
@@ -89,7 +89,7 @@ func (w *world) failedSender(why error) {
 	for i, l := range there {
 		var err error
 		l.operation = a.operation()
-		l.buf = make([]byte, len(l.sent))
+		l.buf = make([]byte, len(l.sentPayload))
 		ep, e := envelopeOf(l, i)
 		if why == nil && i%4 < 2 { // Messages of a forgotten process are only claimed.
 			a.withLock(func() { err = a.module.Recv(&l.Op, ep, e, l.buf) })
@@ -99,13 +99,13 @@ func (w *world) failedSender(why error) {
 		a.withLock(func() { err = a.module.Probe(&l.Op, ep, e, true) })
 		w.Check(err)
 		w.awaitSuccess(l.operation)
-		l.found(b, l.tag, len(l.sent))
+		l.found(b, l.tag, len(l.sentPayload))
 		l.isOver = false
 		claimed = append(claimed, l)
 	}
 	for _, l := range claimed {
 		var err error
-		l.buf = make([]byte, len(l.sent))
+		l.buf = make([]byte, len(l.sentPayload))
 		a.withLock(func() { err = a.module.RecvClaimed(&l.Op, l.buf) })
 		ends(l, err)
 	}
@@ -139,7 +139,7 @@ func (w *world) closeAll(fds []int) {
 // failedSenderReconnecting receives messages, claimed and unclaimed, of a failed sender to which a message is in flight, so that the network may be
 // connecting to it.
 func (w *world) failedSenderReconnecting() {
-	a, b := w.nodes[0], w.nodes[1]
+	a, b := w.nodesByRank[0], w.nodesByRank[1]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	w.exchange(b, a, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	from := a.endpointOf(b)

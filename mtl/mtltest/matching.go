@@ -80,15 +80,15 @@ func (w *world) orderOfPosting(a, b *node) {
 }
 
 func (w *world) anySource() {
-	c, m := w.nodes[2], envelope{cid: 2, tag: 1}
+	c, m := w.nodesByRank[2], envelope{cid: 2, tag: 1}
 	for round := range 50 {
-		n, sent := w.nodes[round%3], pattern(round, 10*round)
+		n, sent := w.nodesByRank[round%3], pattern(round, 10*round)
 		c.receive(nil, m, make([]byte, 500)).mustGet(n, 1, sent, n.send(c, m, sent))
 	}
 }
 
 func (w *world) oneSource() {
-	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
+	a, b, c := w.nodesByRank[0], w.nodesByRank[1], w.nodesByRank[2]
 	m := envelope{cid: 2, tag: 1}
 	r := c.receive(b, envelope{cid: 2, tag: mtl.AnyTag}, make([]byte, 8))
 	first := a.send(c, m, pattern(1, 8))
@@ -156,10 +156,10 @@ func (w *world) manyReceives(a, b *node) {
 
 func (w *world) fanIn() {
 	const each = 60
-	root, m := w.nodes[3], envelope{cid: 8, tag: 3}
+	root, m := w.nodesByRank[3], envelope{cid: 8, tag: 3}
 	var ops []*operation
 	for i := range each {
-		for _, n := range w.nodes[:3] {
+		for _, n := range w.nodesByRank[:3] {
 			ops = append(ops, n.send(root, m, pattern(i*4+n.rank, 5+i*40)))
 		}
 	}
@@ -172,7 +172,7 @@ func (w *world) fanIn() {
 		}
 		i := next[r.Source]
 		next[r.Source]++
-		r.check(w.nodes[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40))
+		r.check(w.nodesByRank[r.Source], 3, pattern(i*4+int(r.Source), 5+i*40))
 	}
 	w.awaitSuccess(ops...)
 }

@@ -70,9 +70,9 @@ type Faults struct {
 type Memory struct {
 	mu  sync.Mutex
 	opt Options
-	// modules is indexed by address, in the order of opening.
-	modules      []*memoryModule
-	freeMessages *message
+	// Addresses are in the order of opening.
+	modulesByAddress []*memoryModule
+	freeMessages     *message
 }
 
 // NewMemory returns a network without modules.
@@ -92,14 +92,14 @@ func (f *Memory) SetFaults(faults Faults) {
 func (f *Memory) Inject(address int, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.deliverControl(f.modules[address], data)
+	f.deliverControl(f.modulesByAddress[address], data)
 }
 
 // Fail fails the module at an address.
 func (f *Memory) Fail(address int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.modules[address].err = &framework.TransportError{Component: "mtl memory", Op: "poll", Err: err}
+	f.modulesByAddress[address].moduleFailure = &framework.TransportError{Component: "mtl memory", Op: "poll", Err: err}
 }
 
 // newMessage returns a message with a copy of data. f.mu held.
@@ -107,9 +107,9 @@ func (f *Memory) newMessage(data []byte) *message {
 	msg := f.freeMessages
 	if msg == nil {
 		msg = new(message)
-		msg.node.Owner = msg
+		msg.queueNode.Owner = msg
 	} else {
-		f.freeMessages, msg.next = msg.next, nil
+		f.freeMessages, msg.nextMessage = msg.nextMessage, nil
 	}
 	msg.ownData = append(msg.ownData[:0], data...)
 	msg.data = msg.ownData
@@ -119,14 +119,14 @@ func (f *Memory) newMessage(data []byte) *message {
 // freeMessage makes a message available for reuse. f.mu held.
 func (f *Memory) freeMessage(msg *message) {
 	msg.isControl, msg.isSync, msg.matchedAnySource, msg.isOrphan = false, false, false, false
-	msg.data, msg.from, msg.to, msg.op = nil, nil, nil, nil
-	msg.next, f.freeMessages = f.freeMessages, msg
+	msg.data, msg.from, msg.to, msg.sendOp = nil, nil, nil, nil
+	msg.nextMessage, f.freeMessages = f.freeMessages, msg
 }
 
 // deliver appends a message to a module's inbox. f.mu held.
 func (f *Memory) deliver(to *memoryModule, msg *message) {
-	msg.to, msg.dueAt = to, to.polls+f.opt.Faults.Polls
-	msg.node.Source, msg.node.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
+	msg.to, msg.dueAt = to, to.pollCount+f.opt.Faults.Polls
+	msg.queueNode.Source, msg.queueNode.Tag = int(msg.envelope.Source), int(msg.envelope.Tag)
 	to.inbox.push(msg)
 }
 
@@ -156,11 +156,11 @@ func (c memoryComponent) Open(_ context.Context, env mtl.Env) (mtl.Module, error
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	m := &memoryModule{
-		peers: []memoryPeer{{forgetErr: errUnknownEndpoint}},                                          // mtl.NoEndpoint
-		f:     c.f, env: env, opt: c.opt, limits: c.opt.limits(), address: len(c.f.modules), polls: 1, // receive.cancelAt is 0 without a cancel.
-		queues: map[uint32]*idQueues{}, recentQueues: new(idQueues), sends: map[*message]struct{}{}, claims: map[*mtl.Op]*message{},
+		peersByEndpoint: []memoryPeer{{forgetErr: errUnknownEndpoint}},                                                               // mtl.NoEndpoint
+		f:               c.f, env: env, opt: c.opt, envelopeLimits: c.opt.limits(), address: len(c.f.modulesByAddress), pollCount: 1, // receive.cancelAt is 0 without a cancel.
+		queuesByCID: map[uint32]*idQueues{}, recentQueues: new(idQueues), activeSends: map[*message]struct{}{}, claimsByOp: map[*mtl.Op]*message{},
 	}
-	c.f.modules = append(c.f.modules, m)
+	c.f.modulesByAddress = append(c.f.modulesByAddress, m)
 	return m, nil
 }
 
@@ -216,16 +216,16 @@ func (m *memoryModule) lookupModule(peer framework.Peer) (*memoryModule, error) 
 		return nil, fmt.Errorf("mtl memory: %v has %q, and this process %q", peer.Proc, offer, m.Offer())
 	}
 	address := binary.LittleEndian.Uint32(peer.Blob)
-	if uint64(address) >= uint64(len(m.f.modules)) {
+	if uint64(address) >= uint64(len(m.f.modulesByAddress)) {
 		return nil, fmt.Errorf("mtl memory: %v has no address %d", peer.Proc, address)
 	}
-	return m.f.modules[address], nil
+	return m.f.modulesByAddress[address], nil
 }
 
 func (m *memoryModule) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	for i, p := range m.peers {
+	for i, p := range m.peersByEndpoint {
 		if p.Incarnation == peer.Incarnation && p.forgetErr == nil {
 			return mtl.Endpoint(i), nil
 		}
@@ -234,16 +234,16 @@ func (m *memoryModule) Connect(peer framework.Peer) (mtl.Endpoint, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.peers = append(m.peers, memoryPeer{Incarnation: peer.Incarnation, module: module})
-	return mtl.Endpoint(len(m.peers) - 1), nil
+	m.peersByEndpoint = append(m.peersByEndpoint, memoryPeer{Incarnation: peer.Incarnation, module: module})
+	return mtl.Endpoint(len(m.peersByEndpoint) - 1), nil
 }
 
 func (m *memoryModule) Forget(to mtl.Endpoint, why error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	peer := &m.peers[to]
+	peer := &m.peersByEndpoint[to]
 	peer.forgetErr = m.sendError(to, why)
-	for msg := range m.sends {
+	for msg := range m.activeSends {
 		if msg.to == peer.module {
 			m.abandonSend(msg, mtl.Result{Err: peer.forgetErr})
 		}
@@ -252,6 +252,6 @@ func (m *memoryModule) Forget(to mtl.Endpoint, why error) {
 
 // sendError returns the error of a send to a peer.
 func (m *memoryModule) sendError(to mtl.Endpoint, err error) error {
-	peer := m.env.Worlds.Proc(m.peers[to].ID).String()
+	peer := m.env.Worlds.Proc(m.peersByEndpoint[to].ID).String()
 	return &framework.TransportError{Component: "mtl memory", Peer: peer, Op: "send", Err: err}
 }

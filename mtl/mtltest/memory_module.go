@@ -16,46 +16,43 @@ type memoryModule struct {
 	f   *Memory
 	env mtl.Env
 	opt Options
-	// limits are those of opt.
-	limits  mtl.Envelope
-	address int
-	peers   []memoryPeer // by mtl.Endpoint
-	queues  map[uint32]*idQueues
+	// envelopeLimits are those of opt.
+	envelopeLimits  mtl.Envelope
+	address         int
+	peersByEndpoint []memoryPeer
+	queuesByCID     map[uint32]*idQueues
 	// recentQueues caches the last result of findQueues.
 	recentQueues *idQueues
-	polls        int
+	pollCount    int
 	inbox        inbox
-	// sends contains the sends in progress.
-	sends map[*message]struct{}
+	activeSends  map[*message]struct{}
 
-	receives []*receive // by Op.Slot
-	idle     *receive
-	// cancels are receives whose cancel has not taken effect.
-	cancels []*receive
-	claims  map[*mtl.Op]*message
+	receivesBySlot []*receive
+	idleReceives   *receive
+	// pendingCancels are receives with a cancel that has not taken effect.
+	pendingCancels []*receive
+	claimsByOp     map[*mtl.Op]*message
 
 	pollQueue
-	// err is the failure of the module.
-	err      error
-	isClosed bool
+	moduleFailure error
+	isClosed      bool
 }
 
 // pollQueue is the work of the next Poll.
 type pollQueue struct {
-	// completed are operations with their results.
-	completed []*mtl.Op
-	// delivering is the second buffer of completed. Only Poll uses it.
-	delivering []*mtl.Op
-	control    []*message
-	// unacked are synchronous messages that have matched a receive from any source.
-	unacked []*message
+	completedOps []*mtl.Op
+	// deliveringOps is the second buffer of completedOps. Only Poll uses it.
+	deliveringOps   []*mtl.Op
+	controlMessages []*message
+	// unackedMessages are synchronous ones that have matched a receive from any source.
+	unackedMessages []*message
 }
 
 // checkSource returns the error of an invalid receive or probe. It also rejects fields that exceed their widths.
 func (m *memoryModule) checkSource(from mtl.Endpoint, e mtl.Envelope) error {
 	if e.Source == mtl.AnySource {
 		e.Source, e.Endpoint = 0, 0
-	} else if from == mtl.NoEndpoint || int(from) >= len(m.peers) {
+	} else if from == mtl.NoEndpoint || int(from) >= len(m.peersByEndpoint) {
 		return errUnknownEndpoint
 	}
 	if e.Tag == mtl.AnyTag {
@@ -64,7 +61,7 @@ func (m *memoryModule) checkSource(from mtl.Endpoint, e mtl.Envelope) error {
 	if !m.fits(e) {
 		return m.misfit(e)
 	}
-	return m.err
+	return m.moduleFailure
 }
 
 var errClosed = fmt.Errorf("mtl memory: %w", framework.ErrClosed)
@@ -74,32 +71,32 @@ var errUnknownEndpoint = fmt.Errorf("mtl memory: %w: the endpoint was never conn
 
 // fits reports whether an envelope without wildcards is within the limits.
 func (m *memoryModule) fits(e mtl.Envelope) bool {
-	most := &m.limits
+	most := &m.envelopeLimits
 	return e.CID&^most.CID|uint32(e.Source&^most.Source)|uint32(e.Tag&^most.Tag)|uint32(e.Endpoint&^most.Endpoint) == 0
 }
 
 // misfit returns the error of an envelope outside of the limits.
 func (m *memoryModule) misfit(e mtl.Envelope) error {
 	switch {
-	case e.CID > m.limits.CID:
+	case e.CID > m.envelopeLimits.CID:
 		return fmt.Errorf("mtl memory: id %d does not fit into %d bits", e.CID, m.opt.CIDBits)
-	case e.Source&^m.limits.Source != 0:
+	case e.Source&^m.envelopeLimits.Source != 0:
 		return fmt.Errorf("mtl memory: source %d does not fit into %d bits", e.Source, m.opt.SourceBits)
-	case e.Endpoint > m.limits.Endpoint:
+	case e.Endpoint > m.envelopeLimits.Endpoint:
 		return fmt.Errorf("mtl memory: endpoint %d does not fit into %d bits", e.Endpoint, m.opt.EndpointBits)
 	}
 	return fmt.Errorf("mtl memory: tag %d does not fit into %d bits", e.Tag, m.opt.TagBits)
 }
 
 func (m *memoryModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []byte, mode mtl.Mode) (done bool, err error) {
-	f, peer := m.f, &m.peers[to]
+	f, peer := m.f, &m.peersByEndpoint[to]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !m.fits(e) {
 		return false, m.misfit(e)
 	}
-	if m.err != nil {
-		return false, m.err
+	if m.moduleFailure != nil {
+		return false, m.moduleFailure
 	}
 	if peer.forgetErr != nil {
 		return false, peer.forgetErr
@@ -122,8 +119,8 @@ func (m *memoryModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []b
 		msg = f.newMessage(buf)
 	} else {
 		msg = f.newMessage(nil)
-		msg.data, msg.op = buf, op
-		m.sends[msg] = struct{}{}
+		msg.data, msg.sendOp = buf, op
+		m.activeSends[msg] = struct{}{}
 	}
 	msg.envelope, msg.isSync, msg.from = e, mode == mtl.Synchronous, m
 	f.deliver(peer.module, msg)
@@ -133,16 +130,16 @@ func (m *memoryModule) Send(op *mtl.Op, to mtl.Endpoint, e mtl.Envelope, buf []b
 // queueResult queues the result of an operation for the next Poll.
 func (q *pollQueue) queueResult(op *mtl.Op, r mtl.Result) {
 	op.Result = r
-	q.completed = append(q.completed, op)
+	q.completedOps = append(q.completedOps, op)
 }
 
 func (m *memoryModule) SendControl(op *mtl.Op, to mtl.Endpoint, data []byte) (done bool, err error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	peer := &m.peers[to]
+	peer := &m.peersByEndpoint[to]
 	switch {
-	case m.err != nil:
-		return false, m.err
+	case m.moduleFailure != nil:
+		return false, m.moduleFailure
 	case peer.forgetErr != nil:
 		return false, peer.forgetErr
 	case len(data) == 0 || len(data) > m.opt.ControlLimit:
@@ -171,12 +168,12 @@ func (m *memoryModule) abandonSend(msg *message, r mtl.Result) {
 
 // completeSend ends the send of a message. f.mu held.
 func (m *memoryModule) completeSend(msg *message, r mtl.Result) {
-	if msg.op == nil {
+	if msg.sendOp == nil {
 		return
 	}
-	m.queueResult(msg.op, r)
-	delete(m.sends, msg)
-	msg.op = nil
+	m.queueResult(msg.sendOp, r)
+	delete(m.activeSends, msg)
+	msg.sendOp = nil
 }
 
 func (m *memoryModule) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf []byte) error {
@@ -186,18 +183,18 @@ func (m *memoryModule) Recv(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, buf [
 		return err
 	}
 	q, p := m.queuesFor(e.CID, m.sourceIDOf(from, e))
-	r := m.idle
+	r := m.idleReceives
 	if r == nil {
-		r = &receive{slot: uint32(len(m.receives))}
-		r.node.Owner = r
-		m.receives = append(m.receives, r)
+		r = &receive{slotIndex: uint32(len(m.receivesBySlot))}
+		r.queueNode.Owner = r
+		m.receivesBySlot = append(m.receivesBySlot, r)
 	} else {
-		m.idle, r.next = r.next, nil
+		m.idleReceives, r.nextIdle = r.nextIdle, nil
 	}
-	r.op, r.buf, r.queues = op, buf, q
-	op.Slot = r.slot
-	r.node.Source, r.node.Tag = int(e.Source), int(e.Tag)
-	if found := q.Post(p, &r.node); found != nil {
+	r.op, r.buf, r.idQueues = op, buf, q
+	op.Slot = r.slotIndex
+	r.queueNode.Source, r.queueNode.Tag = int(e.Source), int(e.Tag)
+	if found := q.Post(p, &r.queueNode); found != nil {
 		m.completeReceive(r, found.Owner)
 	}
 	return nil
@@ -211,12 +208,12 @@ func (m *memoryModule) endReceive(r *receive, result mtl.Result) {
 
 func (m *memoryModule) freeReceive(r *receive) {
 	r.op, r.buf, r.cancelAt = nil, nil, 0
-	r.next, m.idle = m.idle, r
+	r.nextIdle, m.idleReceives = m.idleReceives, r
 }
 
 // completeReceive ends a receive with its message.
 func (m *memoryModule) completeReceive(r *receive, msg *message) {
-	msg.matchedAnySource = r.node.Source == mtl.AnySource
+	msg.matchedAnySource = r.queueNode.Source == mtl.AnySource
 	m.completeWithMessage(r.op, r.buf, msg)
 	m.freeReceive(r)
 }
@@ -235,7 +232,7 @@ func (m *memoryModule) completeWithMessage(op *mtl.Op, buf []byte, msg *message)
 	}
 	m.queueResult(op, mtl.Result{Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data)), Err: err})
 	if msg.isSync && msg.matchedAnySource {
-		m.unacked = append(m.unacked, msg)
+		m.unackedMessages = append(m.unackedMessages, msg)
 	} else {
 		m.finishMessage(msg)
 	}
@@ -243,8 +240,8 @@ func (m *memoryModule) completeWithMessage(op *mtl.Op, buf []byte, msg *message)
 
 // lostError returns the error of a long message whose sender has closed or was forgotten here, or nil.
 func (m *memoryModule) lostError(msg *message) error {
-	for i := range m.peers {
-		if p := &m.peers[i]; p.module == msg.from && p.forgetErr != nil {
+	for i := range m.peersByEndpoint {
+		if p := &m.peersByEndpoint[i]; p.module == msg.from && p.forgetErr != nil {
 			return p.forgetErr
 		}
 	}
@@ -258,7 +255,7 @@ var errOrphan = errors.New("some of the message was still with its sender, which
 
 // finishMessage ends the send of a received message.
 func (m *memoryModule) finishMessage(msg *message) {
-	if msg.op != nil {
+	if msg.sendOp != nil {
 		msg.from.completeSend(msg, mtl.Result{})
 	}
 	m.f.freeMessage(msg)
@@ -277,7 +274,7 @@ func (m *memoryModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, clai
 		r = mtl.Result{Found: true, Source: msg.envelope.Source, Tag: msg.envelope.Tag, Bytes: int64(len(msg.data))}
 		if claim {
 			q.RemoveUnexpected(found)
-			m.claims[op] = msg
+			m.claimsByOp[op] = msg
 			msg.matchedAnySource = e.Source == mtl.AnySource
 		}
 	}
@@ -288,38 +285,38 @@ func (m *memoryModule) Probe(op *mtl.Op, from mtl.Endpoint, e mtl.Envelope, clai
 func (m *memoryModule) RecvClaimed(op *mtl.Op, buf []byte) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if m.err != nil {
-		return m.err
+	if m.moduleFailure != nil {
+		return m.moduleFailure
 	}
-	m.completeWithMessage(op, buf, m.claims[op])
-	delete(m.claims, op)
+	m.completeWithMessage(op, buf, m.claimsByOp[op])
+	delete(m.claimsByOp, op)
 	return nil
 }
 
 func (m *memoryModule) Cancel(op *mtl.Op) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	if int(op.Slot) >= len(m.receives) { // A send.
+	if int(op.Slot) >= len(m.receivesBySlot) { // A send.
 		return
 	}
-	if r := m.receives[op.Slot]; r.op == op && r.cancelAt == 0 {
-		r.cancelAt = m.polls + m.f.opt.Faults.Polls
-		m.cancels = append(m.cancels, r)
+	if r := m.receivesBySlot[op.Slot]; r.op == op && r.cancelAt == 0 {
+		r.cancelAt = m.pollCount + m.f.opt.Faults.Polls
+		m.pendingCancels = append(m.pendingCancels, r)
 	}
 }
 
 func (m *memoryModule) Idle() bool {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	return len(m.completed) == 0 && len(m.unacked) == 0
+	return len(m.completedOps) == 0 && len(m.unackedMessages) == 0
 }
 
 // deliverDue matches the messages that are due.
 func (m *memoryModule) deliverDue() {
-	for msg := m.inbox.head; msg != nil && msg.dueAt <= m.polls; msg = m.inbox.head {
+	for msg := m.inbox.head; msg != nil && msg.dueAt <= m.pollCount; msg = m.inbox.head {
 		m.inbox.pop()
 		if msg.isControl {
-			m.control = append(m.control, msg)
+			m.controlMessages = append(m.controlMessages, msg)
 			continue
 		}
 		source := int(msg.envelope.Source)
@@ -330,37 +327,37 @@ func (m *memoryModule) deliverDue() {
 		if r := q.Arrive(p, int(msg.envelope.Tag)); r != nil {
 			m.completeReceive(r.Owner, msg)
 		} else {
-			q.AddUnexpected(p, &msg.node)
+			q.AddUnexpected(p, &msg.queueNode)
 		}
 	}
-	if len(m.cancels) > 0 {
+	if len(m.pendingCancels) > 0 {
 		m.applyCancels()
 	}
 }
 
 // applyCancels withdraws the receives whose cancel is due.
 func (m *memoryModule) applyCancels() {
-	kept := m.cancels[:0]
-	for _, r := range m.cancels {
+	kept := m.pendingCancels[:0]
+	for _, r := range m.pendingCancels {
 		switch {
 		case r.cancelAt == 0: // It has matched.
-		case r.cancelAt > m.polls:
+		case r.cancelAt > m.pollCount:
 			kept = append(kept, r)
-		case r.queues.Cancel(&r.node):
+		case r.idQueues.Cancel(&r.queueNode):
 			m.endReceive(r, mtl.Result{Canceled: true})
 		}
 	}
-	m.cancels = kept
+	m.pendingCancels = kept
 }
 
 // endAll ends all operations.
 func (m *memoryModule) endAll(result mtl.Result) {
-	for msg := range m.sends {
+	for msg := range m.activeSends {
 		m.abandonSend(msg, result)
 	}
-	for _, r := range m.receives {
+	for _, r := range m.receivesBySlot {
 		if r.op != nil {
-			r.queues.Cancel(&r.node)
+			r.idQueues.Cancel(&r.queueNode)
 			m.endReceive(r, result)
 		}
 	}
@@ -369,31 +366,31 @@ func (m *memoryModule) endAll(result mtl.Result) {
 func (m *memoryModule) Poll() int {
 	f := m.f
 	f.mu.Lock()
-	m.polls++
-	if m.err == nil {
+	m.pollCount++
+	if m.moduleFailure == nil {
 		m.deliverDue()
 	} else {
-		m.endAll(mtl.Result{Err: m.err})
+		m.endAll(mtl.Result{Err: m.moduleFailure})
 	}
-	n := len(m.completed) + len(m.control)
-	if len(m.unacked)+len(m.control) > 0 {
+	n := len(m.completedOps) + len(m.controlMessages)
+	if len(m.unackedMessages)+len(m.controlMessages) > 0 {
 		m.deliverUpcalls()
 	}
 	// Operations that Done starts may complete at once. The next Poll delivers them.
-	done := m.completed
-	m.completed = m.delivering[:0]
+	done := m.completedOps
+	m.completedOps = m.deliveringOps[:0]
 	f.mu.Unlock()
 	for _, op := range done {
 		op.Owner.Done(op)
 	}
-	m.delivering = done
+	m.deliveringOps = done
 	return n
 }
 
 // deliverUpcalls acknowledges synchronous messages and delivers control messages. f.mu is held, and released during each upcall.
 func (m *memoryModule) deliverUpcalls() {
 	f := m.f
-	for _, msg := range m.unacked {
+	for _, msg := range m.unackedMessages {
 		f.mu.Unlock()
 		_, answered := m.env.Upcall.Endpoint(msg.envelope.CID, int(msg.envelope.Source))
 		f.mu.Lock()
@@ -401,14 +398,14 @@ func (m *memoryModule) deliverUpcalls() {
 			m.finishMessage(msg)
 		}
 	}
-	m.unacked = m.unacked[:0]
-	for _, msg := range m.control {
+	m.unackedMessages = m.unackedMessages[:0]
+	for _, msg := range m.controlMessages {
 		f.mu.Unlock()
 		m.env.Upcall.Control(msg.data)
 		f.mu.Lock()
 		f.freeMessage(msg)
 	}
-	m.control = m.control[:0]
+	m.controlMessages = m.controlMessages[:0]
 }
 
 func (m *memoryModule) Close() error {
@@ -417,13 +414,13 @@ func (m *memoryModule) Close() error {
 	if m.isClosed {
 		return nil
 	}
-	m.isClosed, m.err = true, errClosed
-	for msg := range m.sends {
+	m.isClosed, m.moduleFailure = true, errClosed
+	for msg := range m.activeSends {
 		msg.isOrphan = true
 	}
 	m.endAll(mtl.Result{Canceled: true})
-	m.completed, m.inbox, m.queues = nil, inbox{}, nil
-	m.f.modules[m.address] = closedModule
+	m.completedOps, m.inbox, m.queuesByCID = nil, inbox{}, nil
+	m.f.modulesByAddress[m.address] = closedModule
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 // idQueues contain the matching state of a communicator id.
 type idQueues struct {
 	match.Queues[receive, message]
-	cid   uint32
-	peers map[int]*match.Peer[receive, message]
+	cid         uint32
+	peersByRank map[int]*match.Peer[receive, message]
 	// recentPeer is the peer of recentSource, the last source of findQueues.
 	recentPeer   *match.Peer[receive, message]
 	recentSource int
@@ -22,21 +22,21 @@ func (b *inbox) push(msg *message) {
 	if b.head == nil {
 		b.head = msg
 	} else {
-		b.tail.next = msg
+		b.tail.nextMessage = msg
 	}
 	b.tail = msg
 }
 
-func (b *inbox) pop() { b.head, b.head.next = b.head.next, nil }
+func (b *inbox) pop() { b.head, b.head.nextMessage = b.head.nextMessage, nil }
 
 // receive is a receive in progress, or an idle one without an op.
 type receive struct {
-	slot   uint32   // in memoryModule.receives
-	next   *receive // in memoryModule.idle
-	op     *mtl.Op
-	buf    []byte
-	queues *idQueues
-	node   match.Recv[receive]
+	slotIndex uint32 // in memoryModule.receivesBySlot
+	nextIdle  *receive
+	op        *mtl.Op
+	buf       []byte
+	idQueues  *idQueues
+	queueNode match.Recv[receive]
 	// cancelAt is the number of the poll that executes a cancel, or 0.
 	cancelAt int
 }
@@ -49,17 +49,17 @@ type message struct {
 	data     []byte
 	ownData  []byte
 	from, to *memoryModule
-	// op is the send in progress, or nil.
-	op     *mtl.Op
+	// sendOp is the send in progress, or nil.
+	sendOp *mtl.Op
 	isSync bool
 	// matchedAnySource is set if the message has matched a receive or a probe from any source.
 	matchedAnySource bool
 	// isOrphan is set if the sender has closed.
 	isOrphan bool
 	// dueAt is the poll of the receiver in which the message arrives.
-	dueAt int
-	next  *message // in an inbox or in Memory.freeMessages
-	node  match.Message[message]
+	dueAt       int
+	nextMessage *message // in an inbox or in Memory.freeMessages
+	queueNode   match.Message[message]
 }
 
 // queuesFor returns the matching state of an id, and of the source unless it is AnySource.
@@ -73,7 +73,7 @@ func (m *memoryModule) queuesFor(cid uint32, source int) (*idQueues, *match.Peer
 // sourceIDOf returns the number that identifies the source of a receive or a probe.
 func (m *memoryModule) sourceIDOf(from mtl.Endpoint, e mtl.Envelope) int {
 	if m.opt.ByProcess && e.Source != mtl.AnySource {
-		return m.peers[from].module.sourceID(e)
+		return m.peersByEndpoint[from].module.sourceID(e)
 	}
 	return int(e.Source)
 }
@@ -83,15 +83,15 @@ func (m *memoryModule) sourceID(e mtl.Envelope) int { return m.address<<16 | int
 
 // findQueues is queuesFor without the cache.
 func (m *memoryModule) findQueues(cid uint32, source int) (*idQueues, *match.Peer[receive, message]) {
-	q := m.queues[cid]
+	q := m.queuesByCID[cid]
 	if q == nil {
-		q = &idQueues{cid: cid, peers: map[int]*match.Peer[receive, message]{}}
-		m.queues[cid] = q
+		q = &idQueues{cid: cid, peersByRank: map[int]*match.Peer[receive, message]{}}
+		m.queuesByCID[cid] = q
 	}
-	p := q.peers[source]
+	p := q.peersByRank[source]
 	if p == nil && source != mtl.AnySource {
 		p = new(match.Peer[receive, message])
-		q.peers[source] = p
+		q.peersByRank[source] = p
 	}
 	m.recentQueues, q.recentPeer, q.recentSource = q, p, source
 	return q, p

@@ -96,7 +96,7 @@ func (w *world) unexpected(a, b *node) {
 }
 
 func (w *world) toOneself() {
-	n := w.nodes[0]
+	n := w.nodesByRank[0]
 	for i, size := range []int{0, 8, 10000, 1 << 20} {
 		for _, mode := range []mtl.Mode{mtl.Standard, mtl.Synchronous} {
 			w.exchange(n, n, envelope{cid: 3, tag: int32(i), mode: mode}, pattern(i, size))
@@ -211,10 +211,10 @@ func (w *world) synchronousOrder(a, b *node) {
 }
 
 func (w *world) synchronousAny() {
-	c := w.nodes[2]
+	c := w.nodesByRank[2]
 	for round := range 10 {
 		var ops []*operation
-		for _, n := range w.nodes[:2] {
+		for _, n := range w.nodesByRank[:2] {
 			ops = append(ops, n.send(c, envelope{cid: 6, tag: int32(round), mode: mtl.Synchronous}, pattern(n.rank, 50)),
 				c.receive(nil, envelope{cid: 6, tag: mtl.AnyTag}, make([]byte, 50)))
 		}
@@ -288,8 +288,8 @@ func (n *node) sendControl(to *node, data []byte) *operation {
 func (w *world) controlSizes(a, b *node) {
 	for n := 1; n <= a.module.Caps().ControlLimit; n++ {
 		o := a.sendControl(b, pattern(n, n))
-		w.untilLocked("a control message", b, func() bool { return len(b.control) == n })
-		w.Same("a control message", b.control[n-1], pattern(n, n))
+		w.untilLocked("a control message", b, func() bool { return len(b.controlMessages) == n })
+		w.Same("a control message", b.controlMessages[n-1], pattern(n, n))
 		w.awaitSuccess(o)
 	}
 }
@@ -307,20 +307,20 @@ func (w *world) controlFlood() {
 	const each = 500
 	var ops []*operation
 	for i := range each {
-		for _, a := range w.nodes {
-			for _, b := range w.nodes {
+		for _, a := range w.nodesByRank {
+			for _, b := range w.nodesByRank {
 				ops = append(ops, a.sendControl(b, []byte{byte(a.rank), byte(i), byte(i >> 8)}))
 			}
 		}
 		if i%50 == 0 {
-			w.pollAll(w.nodes[i/50%len(w.nodes)])
+			w.pollAll(w.nodesByRank[i/50%len(w.nodesByRank)])
 		}
 	}
 	w.awaitSuccess(ops...)
-	for _, n := range w.nodes {
-		w.untilLocked("control messages", n, func() bool { return len(n.control) >= each*len(w.nodes) })
+	for _, n := range w.nodesByRank {
+		w.untilLocked("control messages", n, func() bool { return len(n.controlMessages) >= each*len(w.nodesByRank) })
 		seen := map[string]bool{}
-		for _, c := range n.control {
+		for _, c := range n.controlMessages {
 			if len(c) != 3 || seen[string(c)] {
 				w.Fatalf("rank %d got %x, or got it twice", n.rank, c)
 			}
@@ -345,13 +345,13 @@ func (w *world) controlPasses(a, b *node) {
 // kept uses one buffer for several receives. Their messages arrive before the first completion is reported, or before the receives are
 // posted.
 func (w *world) kept(a, b *node) {
-	keeper, ok := framework.As[mtl.MessageSaver](b.module)
+	saver, ok := framework.As[mtl.MessageSaver](b.module)
 	if !ok {
 		w.Skipf("the module keeps no messages")
 	}
 	const length, count = mtl.MaxSavedMessage - 3, 32
-	b.withLock(func() { keeper.SaveMessages(length) })
-	b.keeper = keeper
+	b.withLock(func() { saver.SaveMessages(length) })
+	b.messageSaver = saver
 	buf := make([]byte, 2*length)
 	for _, late := range []bool{false, true} {
 		var receives, sends []*operation

@@ -34,7 +34,7 @@ type claims = []kittest.Claim[int, *world]
 
 // twoNodes returns a claim about two processes.
 func twoNodes(name string, run func(w *world, a, b *node)) kittest.Claim[int, *world] {
-	return kittest.New(name, 2, func(w *world) { run(w, w.nodes[0], w.nodes[1]) })
+	return kittest.New(name, 2, func(w *world) { run(w, w.nodesByRank[0], w.nodesByRank[1]) })
 }
 
 // Cases returns the claims of the contract as cases for a subject.

@@ -71,7 +71,7 @@ func (w *world) differentOffers() {
 	if w.subject.Other == nil {
 		w.Skipf("the subject has no other offer")
 	}
-	a := w.nodes[0]
+	a := w.nodesByRank[0]
 	other := w.open(1, w.subject.Other, progress.Options{})
 	mine, theirs := a.module.Offer(), other.module.Offer()
 	if mine == theirs {
@@ -93,7 +93,7 @@ var errForgotten = errors.New("forgotten by the test")
 
 // forgetPeer forgets a peer that never polls, with sends in progress.
 func (w *world) forgetPeer() {
-	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
+	a, b, c := w.nodesByRank[0], w.nodesByRank[1], w.nodesByRank[2]
 	w.exchange(a, b, envelope{cid: 1, tag: 1}, pattern(1, 8))
 	to := a.endpointOf(b)
 	var ops []*operation

@@ -40,7 +40,7 @@ func (w *world) probeLeaves(a, b *node) {
 }
 
 func (w *world) probeSelects() {
-	a, b, c := w.nodes[0], w.nodes[1], w.nodes[2]
+	a, b, c := w.nodesByRank[0], w.nodesByRank[1], w.nodesByRank[2]
 	m := envelope{cid: 4, tag: 6}
 	s := a.send(c, m, pattern(1, 10))
 	c.probeUntilFound(nil, envelope{cid: 4, tag: mtl.AnyTag}, false)
@@ -116,9 +116,9 @@ func (w *world) claimAnswers(a, b *node) {
 }
 
 func (w *world) claimSources() {
-	c := w.nodes[2]
+	c := w.nodesByRank[2]
 	for i := range 20 {
-		n := w.nodes[i%2]
+		n := w.nodesByRank[i%2]
 		s := n.send(c, envelope{cid: 4, tag: int32(i)}, pattern(i, i*300))
 		o := c.claim(nil, envelope{cid: 4, tag: mtl.AnyTag})
 		o.found(n, int32(i), i*300)

@@ -16,9 +16,9 @@ import (
 // world contains the processes of a case.
 type world struct {
 	*kittest.T
-	subject Subject
-	job     *kittest.Job
-	nodes   []*node // by rank
+	subject     Subject
+	job         *kittest.Job
+	nodesByRank []*node
 	// allNodes includes nodes that were replaced.
 	allNodes []*node
 }
@@ -33,13 +33,13 @@ type node struct {
 	module      mtl.Module
 	isClosed    bool
 
-	control [][]byte
+	controlMessages [][]byte
 	// activity completes at each event, if it is awaited.
 	activity       progress.Completion
 	isPolling      bool
 	receiveCount   int
 	forgottenRanks map[int]bool
-	keeper         mtl.MessageSaver
+	messageSaver   mtl.MessageSaver
 	// violations are the module's violations of the calling rules.
 	violations error
 }
@@ -49,7 +49,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 	w.job.First = s.First
 	t.Cleanup(w.close)
 	for rank := range size {
-		w.nodes = append(w.nodes, w.open(rank, s.Component, progress.Options{}))
+		w.nodesByRank = append(w.nodesByRank, w.open(rank, s.Component, progress.Options{}))
 	}
 	return w
 }
@@ -80,9 +80,9 @@ func (w *world) open(rank int, c mtl.Component, opt progress.Options) *node {
 
 // reopen closes the module of a process and opens another one.
 func (w *world) reopen(rank int, opt progress.Options) *node {
-	w.Check(w.nodes[rank].close())
-	w.nodes[rank] = w.open(rank, w.subject.Component, opt)
-	return w.nodes[rank]
+	w.Check(w.nodesByRank[rank].close())
+	w.nodesByRank[rank] = w.open(rank, w.subject.Component, opt)
+	return w.nodesByRank[rank]
 }
 
 // close closes all processes, and returns the violations of the calling rules.
@@ -160,7 +160,7 @@ func (n *node) Control(data []byte) {
 	if !n.isPolling {
 		n.reportViolation("Control was called outside of Poll")
 	}
-	n.control = append(n.control, bytes.Clone(data))
+	n.controlMessages = append(n.controlMessages, bytes.Clone(data))
 	n.notify()
 }
 
@@ -170,11 +170,11 @@ func (n *node) Endpoint(_ uint32, source int) (mtl.Endpoint, bool) {
 	if !n.isPolling {
 		n.reportViolation("Endpoint was called outside of Poll")
 	}
-	proc := source % len(n.w.nodes)
+	proc := source % len(n.w.nodesByRank)
 	if source < 0 || n.forgottenRanks[proc] {
 		return 0, false
 	}
-	to, err := n.module.Connect(n.w.nodes[proc].peer())
+	to, err := n.module.Connect(n.w.nodesByRank[proc].peer())
 	return to, err == nil
 }
 
@@ -191,7 +191,7 @@ type operation struct {
 	// isOver is set when the call returns a completed operation, or by Done.
 	isOver bool
 	buf    []byte
-	// keptMessage is the saved content, if the node has a keeper.
+	// keptMessage is the saved content, if the node has a messageSaver.
 	keptMessage []byte
 }
 
@@ -213,8 +213,8 @@ func (o *operation) Done(op *mtl.Op) {
 	case o.n.isClosed:
 		o.n.reportViolation("Done was called after Close")
 	}
-	if o.n.keeper != nil {
-		o.keptMessage = bytes.Clone(o.n.keeper.SavedMessage(op))
+	if o.n.messageSaver != nil {
+		o.keptMessage = bytes.Clone(o.n.messageSaver.SavedMessage(op))
 	}
 	o.isOver = true
 	o.n.notify()
@@ -242,7 +242,7 @@ type member struct {
 }
 
 // source returns the rank of a member of a process.
-func (n *node) source(m member) int32 { return int32(n.rank + m.index*len(n.w.nodes)) }
+func (n *node) source(m member) int32 { return int32(n.rank + m.index*len(n.w.nodesByRank)) }
 
 // trySend starts a send and returns its error.
 func (n *node) trySend(to *node, m envelope, buf []byte) (o *operation, err error) {
@@ -334,7 +334,7 @@ func (w *world) untilLocked(what string, n *node, cond func() bool) {
 }
 
 func (w *world) pollAll(held ...*node) {
-	for _, n := range w.nodes {
+	for _, n := range w.nodesByRank {
 		if !slices.Contains(held, n) {
 			n.poll()
 		}
@@ -376,17 +376,17 @@ func (w *world) countPending(ops []*operation) (n int) {
 
 // drainNetwork exchanges control messages between all nodes, so that messages sent before have arrived.
 func (w *world) drainNetwork() {
-	want := make([]int, len(w.nodes))
-	for i, n := range w.nodes {
-		n.withLock(func() { want[i] = len(n.control) + len(w.nodes) })
+	want := make([]int, len(w.nodesByRank))
+	for i, n := range w.nodesByRank {
+		n.withLock(func() { want[i] = len(n.controlMessages) + len(w.nodesByRank) })
 	}
-	for _, a := range w.nodes {
-		for _, b := range w.nodes {
+	for _, a := range w.nodesByRank {
+		for _, b := range w.nodesByRank {
 			w.awaitSuccess(a.sendControl(b, []byte("quiet")))
 		}
 	}
-	for i, n := range w.nodes {
-		w.untilLocked("control messages", n, func() bool { return len(n.control) >= want[i] })
+	for i, n := range w.nodesByRank {
+		w.untilLocked("control messages", n, func() bool { return len(n.controlMessages) >= want[i] })
 	}
 }
 
