@@ -26,7 +26,7 @@ func (f *fixture) allSizes() {
 			sizes = append(sizes, n)
 		}
 	}
-	f.each(f.comms, func(rank int, c pml.Comm) {
+	f.each(f.commsByRank, func(rank int, c pml.Comm) {
 		for i, n := range sizes {
 			if rank == i%2 {
 				f.send(c, 1-rank, 1, data(i, n))
@@ -43,18 +43,18 @@ const mostLongest = 64 << 20
 func (f *fixture) longest() {
 	caps := f.caps()
 	b := data(1, int(min(caps.MaxMessage, mostLongest)))
-	s := f.isend(f.comms[0], 1, caps.TagMax, b, pml.Standard)
-	f.want(f.comms[1], 0, pml.AnyTag, b, 0, caps.TagMax)
+	s := f.isend(f.commsByRank[0], 1, caps.TagMax, b, pml.Standard)
+	f.want(f.commsByRank[1], 0, pml.AnyTag, b, 0, caps.TagMax)
 	f.wait(s)
 	if caps.MaxMessage > mostLongest {
 		return
 	}
 	// A longer message may be accepted for some peers.
 	b = append(b, 1)
-	if s, err := isend(f.comms[0], 1, 1, b, pml.Standard); err != nil {
+	if s, err := isend(f.commsByRank[0], 1, 1, b, pml.Standard); err != nil {
 		f.Is("a message that is too long", err, framework.ErrUnsupported)
 	} else {
-		f.want(f.comms[1], 0, 1, b, 0, 1)
+		f.want(f.commsByRank[1], 0, 1, b, 0, 1)
 		f.wait(s)
 	}
 }

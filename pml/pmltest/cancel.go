@@ -20,7 +20,7 @@ func cancelCases() claims {
 }
 
 func (f *fixture) receiveContext() {
-	c := f.comms[1]
+	c := f.commsByRank[1]
 	stop, cancel := context.WithCancelCause(f.Context())
 	ended := f.Go(func() {
 		_, err := c.Recv(stop, buffer(make([]byte, 8)), 0, 1, p2p)
@@ -34,11 +34,11 @@ func (f *fixture) receiveContext() {
 	if n := f.posted(1); n != 0 {
 		f.Fatalf("receives that are still posted: %d", n)
 	}
-	f.send(f.comms[0], 1, 1, data(1, 8))
+	f.send(f.commsByRank[0], 1, 1, data(1, 8))
 	f.want(c, 0, 1, data(1, 8), 0, 1)
 	// A receive that has matched gets its message, although its context ends.
 	b := data(2, 1<<20)
-	s := f.isend(f.comms[0], 1, 2, b, pml.Standard)
+	s := f.isend(f.commsByRank[0], 1, 2, b, pml.Standard)
 	f.awaitArrival(c, 0, 2)
 	stop, cancel = context.WithCancelCause(f.Context())
 	defer cancel(nil)
@@ -66,22 +66,22 @@ func (f *fixture) posted(rank int) (n int) {
 
 func (f *fixture) withdrawOffered() {
 	for mode, n := range map[pml.Mode]int{pml.Standard: 1 << 20, pml.Synchronous: 3} {
-		s := f.limited(f.comms[0], 1, data(0, n), mode)
-		f.awaitArrival(f.comms[1], 0, 1)
+		s := f.limited(f.commsByRank[0], 1, data(0, n), mode)
+		f.awaitArrival(f.commsByRank[1], 0, 1)
 		err := s.stop()
 		if f.caps().Withdraw {
 			f.Is("send whose context ended", err, errEnough)
 		} else {
-			f.receiveOrWithdrawn(err, func() { f.want(f.comms[1], 0, 1, data(0, n), 0, 1) })
+			f.receiveOrWithdrawn(err, func() { f.want(f.commsByRank[1], 0, 1, data(0, n), 0, 1) })
 		}
-		if !f.hasNoMessage(f.comms[1]) {
+		if !f.hasNoMessage(f.commsByRank[1]) {
 			f.Fatalf("the message is still there")
 		}
 		for k := range 3 { // The order is kept.
-			f.send(f.comms[0], 1, 1, data(k, 20))
+			f.send(f.commsByRank[0], 1, 1, data(k, 20))
 		}
 		for k := range 3 {
-			f.want(f.comms[1], pml.AnySource, pml.AnyTag, data(k, 20), 0, 1)
+			f.want(f.commsByRank[1], pml.AnySource, pml.AnyTag, data(k, 20), 0, 1)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func (f *fixture) withdrawOffered() {
 // withdrawQueued cancels sends that have not left.
 func (f *fixture) withdrawQueued() {
 	if f.caps().Arrivals {
-		f.connectAll(f.comms)
-	} else if f.policy != cid.PolicyLazy {
+		f.connectAll(f.commsByRank)
+	} else if f.cidPolicy != cid.PolicyLazy {
 		f.Skipf("a network takes all there is")
 	}
 	release := f.stopProgress(1)
@@ -98,7 +98,7 @@ func (f *fixture) withdrawQueued() {
 	const size = 1000
 	var sends []pending
 	for len(sends) < 1<<20 {
-		sends = append(sends, f.isend(f.comms[0], 1, 2, data(len(sends), size), pml.Standard))
+		sends = append(sends, f.isend(f.commsByRank[0], 1, 2, data(len(sends), size), pml.Standard))
 		if len(sends)%64 == 0 && f.sends(0, "queued") > 20 {
 			break
 		}
@@ -114,7 +114,7 @@ func (f *fixture) withdrawQueued() {
 	if !canceled[len(sends)-1] {
 		f.Fatalf("the last of %d sends, of which %d were queued, was not withdrawn", len(sends), len(sends)-first)
 	}
-	sends = append(sends, f.isend(f.comms[0], 1, 2, data(len(sends), size), pml.Standard))
+	sends = append(sends, f.isend(f.commsByRank[0], 1, 2, data(len(sends), size), pml.Standard))
 	release()
 	// Tens of thousands may have arrived without their payload. Received one by one, each would wait for its
 	// own answer.
@@ -128,7 +128,7 @@ func (f *fixture) withdrawQueued() {
 		got := make([]byte, len(some)*size)
 		var posted []pending
 		for i := range some {
-			posted = append(posted, f.irecv(f.comms[1], 0, 2, got[i*size:][:size]))
+			posted = append(posted, f.irecv(f.commsByRank[1], 0, 2, got[i*size:][:size]))
 		}
 		for i, k := range some {
 			f.got(posted[i], got[i*size:][:size], data(k, size), 0, 2)
@@ -150,12 +150,12 @@ func (f *fixture) withdrawMatched() {
 	const size = 100000
 	for i := range 100 {
 		b, got := data(i, size), make([]byte, size)
-		s := f.limited(f.comms[0], 1, b, pml.Standard)
-		r := f.irecv(f.comms[1], 0, 1, got)
+		s := f.limited(f.commsByRank[0], 1, b, pml.Standard)
+		r := f.irecv(f.commsByRank[1], 0, 1, got)
 		if f.receiveOrWithdrawn(s.stop(), func() { f.got(r, got, b, 0, 1) }) {
 			// It was withdrawn, so that the receive matches the next.
 			b = data(i+1, size)
-			f.send(f.comms[0], 1, 1, b)
+			f.send(f.commsByRank[0], 1, 1, b)
 			f.got(r, got, b, 0, 1)
 		}
 	}
@@ -165,8 +165,8 @@ func (f *fixture) withdrawMatched() {
 // received.
 func (f *fixture) withdrawClaimed() {
 	b := data(1, 100)
-	s := f.limited(f.comms[0], 5, b, pml.Synchronous)
-	claimed, _, err := f.comms[1].Mprobe(f.Context(), 0, 5, p2p)
+	s := f.limited(f.commsByRank[0], 5, b, pml.Synchronous)
+	claimed, _, err := f.commsByRank[1].Mprobe(f.Context(), 0, 5, p2p)
 	f.Check(err)
 	err = s.stop()
 	f.Is("the send of a claimed message", err, errEnough)

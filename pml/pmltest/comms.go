@@ -20,7 +20,7 @@ func commCases() claims {
 // halfMade is a communicator that exists at rank 0 only.
 type halfMade struct {
 	f          *fixture
-	id         cid.Extended
+	commID     cid.Extended
 	candidates []*cid.Candidates
 	decided    cid.Decision
 	comms      [2]pml.Comm
@@ -29,9 +29,9 @@ type halfMade struct {
 // half creates rank 0's handle under the fixture's policy. Rank 1 has proposed its candidate ids and does not
 // know the decision yet.
 func (f *fixture) half() *halfMade {
-	h := &halfMade{f: f, id: f.NextID()}
+	h := &halfMade{f: f, commID: f.NextID()}
 	var err error
-	h.candidates, h.decided, err = f.decide(f.policy)
+	h.candidates, h.decided, err = f.decide(f.cidPolicy)
 	f.Check(err)
 	h.finish(0)
 	return h
@@ -40,7 +40,7 @@ func (f *fixture) half() *halfMade {
 // finish creates a rank's handle.
 func (h *halfMade) finish(rank int) {
 	var err error
-	h.comms[rank], err = h.f.join(rank, h.id, h.candidates[rank], h.decided)
+	h.comms[rank], err = h.f.join(rank, h.commID, h.candidates[rank], h.decided)
 	h.f.Check(err)
 }
 
@@ -78,7 +78,7 @@ func (f *fixture) waitEarly(messages int) {
 		switch {
 		case f.caps().Arrivals:
 			return f.earlyArrivals(1) == messages
-		case f.policy == cid.PolicyLazy:
+		case f.cidPolicy == cid.PolicyLazy:
 			return f.earlyArrivals(1) > 0
 		}
 		return true

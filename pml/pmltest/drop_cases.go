@@ -27,7 +27,7 @@ func (f *fixture) guestsEnd() {
 	for i := range 4 {
 		f.visit(i%2 == 0)
 	}
-	f.connectAll(f.comms)
+	f.connectAll(f.commsByRank)
 }
 
 // visit opens a process, exchanges messages, ends it and drops it. The process leaves, or fails while a receive

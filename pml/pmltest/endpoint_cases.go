@@ -241,7 +241,7 @@ func (f *fixture) refusedEndpoint() {
 		}
 		f.Procs[0].Module.Inquire(f.Group()[1].ID)
 		if asked {
-			f.connectAll(f.comms) // The inquiries have arrived, unless a network delivers them later.
+			f.connectAll(f.commsByRank) // The inquiries have arrived, unless a network delivers them later.
 			refuse()
 		}
 		f.Check(e.Join(with))

@@ -21,11 +21,10 @@ type Endpoints struct {
 	// Indexed by rank, nil before Join.
 	Comms []pml.Comm
 
-	w *World
-	// Indexed by process.
-	members []pml.Members
-	// Indexed by process. Has its own ranks.
-	elsewhere []*pml.RankSet
+	w             *World
+	membersByProc []pml.Members
+	// Has the process's own ranks.
+	elsewhereByProc []*pml.RankSet
 }
 
 // Endpoints returns a communicator in which process i has counts[i] ranks.
@@ -35,7 +34,7 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 		more = false
 		for proc, n := range counts {
 			if endpoint < n {
-				e.Members = append(e.Members, pml.Member{Incarnation: w.incarnations[proc], Endpoint: uint16(endpoint)})
+				e.Members = append(e.Members, pml.Member{Incarnation: w.incarnationsByRank[proc], Endpoint: uint16(endpoint)})
 				e.Procs = append(e.Procs, proc)
 				more = true
 			}
@@ -49,7 +48,7 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 				own.Add(rank)
 			}
 		}
-		e.members, e.elsewhere = append(e.members, pml.NewMembers(e.Members)), append(e.elsewhere, own)
+		e.membersByProc, e.elsewhereByProc = append(e.membersByProc, pml.NewMembers(e.Members)), append(e.elsewhereByProc, own)
 	}
 	return e
 }
@@ -58,7 +57,7 @@ func (w *World) Endpoints(counts ...int) *Endpoints {
 func (e *Endpoints) Join(rank int) (err error) {
 	proc := e.Procs[rank]
 	m := e.w.Procs[proc].Module
-	spec := pml.CommSpec{ID: e.ID, Members: e.members[proc], Rank: rank, Elsewhere: e.elsewhere[proc]}
+	spec := pml.CommSpec{ID: e.ID, Members: e.membersByProc[proc], Rank: rank, Elsewhere: e.elsewhereByProc[proc]}
 	if spec.Local, err = m.CIDs().Reserve(); err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func (f *fixture) endpoints(counts ...int) *Endpoints {
 	if f.hosts != nil {
 		f.Skipf("the ranks of processes are goroutine ranks already")
 	}
-	if f.policy != cid.PolicyLazy {
+	if f.cidPolicy != cid.PolicyLazy {
 		f.Skipf("endpoints have indices of policy lazy")
 	}
 	e := f.Endpoints(counts...)

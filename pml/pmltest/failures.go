@@ -31,18 +31,18 @@ func failureCases() claims {
 
 func (f *fixture) peerFails() {
 	f.processes()
-	f.connectAll(f.comms)
-	c := f.comms[0]
+	f.connectAll(f.commsByRank)
+	c := f.commsByRank[0]
 	// The sender may still have a part of a message that is not injected, which is lost then.
 	short := 100
 	if steps := f.caps().Steps; !f.caps().Arrivals && len(steps) > 0 {
 		short = min(short, steps[0])
 	}
 	for i := range 3 {
-		f.send(f.comms[1], 0, 1, data(i, short))
+		f.send(f.commsByRank[1], 0, 1, data(i, short))
 	}
 	// The send may complete before the network has delivered, and its process may fail in between.
-	f.send(f.comms[1], 0, 5, nil)
+	f.send(f.commsByRank[1], 0, 5, nil)
 	f.awaitArrival(c, 1, 5)
 	known := f.irecv(c, 1, 2, make([]byte, 10))
 	wild := f.irecv(c, pml.AnySource, 2, make([]byte, 10))
@@ -86,7 +86,7 @@ func (f *fixture) peerFails() {
 		f.want(c, 1, 1, data(i, short), 1, 1)
 	}
 	// Other processes continue.
-	f.send(f.comms[2], 0, 2, data(1, 10))
+	f.send(f.commsByRank[2], 0, 2, data(1, 10))
 	f.got(other, buf, data(1, 10), 2, 2)
 }
 
@@ -115,7 +115,7 @@ func (f *fixture) diesEarly() {
 // flushed ends a process after Flush. Its messages arrive.
 func (f *fixture) flushed() {
 	f.processes()
-	f.connectAll(f.comms)
+	f.connectAll(f.commsByRank)
 	fresh := f.comm() // No messages were exchanged on it.
 	most := 1 << 16
 	if !f.caps().Arrivals { // A network accepts all messages, if not at the same time.
@@ -179,14 +179,14 @@ func (f *fixture) hasLeft() {
 	f.send(known[0], 1, 1, data(0, 4)) // The path in this direction is open, and none back.
 	f.want(known[1], 0, 1, data(0, 4), 0, 1)
 	got, from2 := make([]byte, 100), make([]byte, 4)
-	first := f.irecv(f.comms[1], 0, 1, got)
-	wild := f.irecv(f.comms[1], pml.AnySource, 2, from2)
+	first := f.irecv(f.commsByRank[1], 0, 1, got)
+	wild := f.irecv(f.commsByRank[1], pml.AnySource, 2, from2)
 	if !f.caps().Arrivals { // A message may leave only when the receiver's id is known.
-		f.send(f.comms[0], 1, 3, nil)
+		f.send(f.commsByRank[0], 1, 3, nil)
 	}
 	release := f.stopProgress(1)
 	defer release()
-	f.send(f.comms[0], 1, 1, data(1, 100))
+	f.send(f.commsByRank[0], 1, 1, data(1, 100))
 	alone, cancel := context.WithTimeout(f.Context(), flushAlone)
 	defer cancel()
 	if err = f.Procs[0].Module.Flush(alone); alone.Err() != nil {
@@ -197,15 +197,15 @@ func (f *fixture) hasLeft() {
 	f.Check(f.Kill(0))
 	release()
 	f.got(first, got, data(1, 100), 0, 1)
-	f.send(f.comms[2], 1, 2, data(2, 4))
+	f.send(f.commsByRank[2], 1, 2, data(2, 4))
 	f.got(wild, from2, data(2, 4), 2, 2)
 }
 
 // disconnected covers a live process that has disconnected this one.
 func (f *fixture) disconnected() {
 	f.processes()
-	f.connectAll(f.comms)
-	c, m := f.comms[0], f.Procs[0].Module
+	f.connectAll(f.commsByRank)
+	c, m := f.commsByRank[0], f.Procs[0].Module
 	buf := make([]byte, 4)
 	known, other := f.irecv(c, 1, 2, make([]byte, 4)), f.irecv(c, 2, 2, buf)
 	offer := f.isend(c, 1, 3, data(0, 4), pml.Synchronous)
@@ -218,7 +218,7 @@ func (f *fixture) disconnected() {
 		f.Is(what, err, framework.ErrPeerDisconnected)
 		f.Is(what, err, framework.ErrTransport)
 	}
-	f.send(f.comms[2], 0, 2, data(1, 4))
+	f.send(f.commsByRank[2], 0, 2, data(1, 4))
 	f.got(other, buf, data(1, 4), 2, 2)
 }
 
@@ -233,10 +233,10 @@ func (f *fixture) reconnected() {
 			f.Skipf("the PML does not reconnect processes")
 		}
 	}
-	before, incarnations := f.comms, [2]framework.Incarnation{f.Procs[0].Incarnation, f.Procs[1].Incarnation}
+	before, incarnations := f.commsByRank, [2]framework.Incarnation{f.Procs[0].Incarnation, f.Procs[1].Incarnation}
 	f.connectAll(before)
 	for round := range 2 {
-		old := f.comms
+		old := f.commsByRank
 		pending := [2]pending{f.irecv(old[0], 1, 2, make([]byte, 4)), f.irecv(old[1], 0, 2, make([]byte, 4))}
 		f.Procs[0].Module.PeerChanged(framework.UnreachableEvent(incarnations[1], fmt.Errorf("%w: a reason", framework.ErrPeerDisconnected)))
 		if ended := modules[0].EndedPeers(); len(ended) != 1 || ended[0] != incarnations[1] {
@@ -253,10 +253,10 @@ func (f *fixture) reconnected() {
 				f.Errorf("ended incarnations are still %v", ended)
 			}
 		}
-		f.comms = f.comm()
-		f.connectAll(f.comms)
+		f.commsByRank = f.comm()
+		f.connectAll(f.commsByRank)
 		for _, size := range []int{4, 300_000} {
-			f.each(f.comms[:2], func(rank int, c pml.Comm) {
+			f.each(f.commsByRank[:2], func(rank int, c pml.Comm) {
 				p := f.isend(c, 1-rank, 3, data(rank, size), pml.Standard)
 				f.want(c, 1-rank, 3, data(1-rank, size), 1-rank, 3)
 				f.wait(p)
@@ -270,7 +270,7 @@ func (f *fixture) reconnected() {
 // allLeft checks that processes that leave do not fail receives from any source, except for the last one.
 func (f *fixture) allLeft() {
 	f.processes()
-	m, c := f.Procs[0].Module, f.comms[0]
+	m, c := f.Procs[0].Module, f.commsByRank[0]
 	r := f.irecv(c, pml.AnySource, 1, make([]byte, 4))
 	probed := make(chan error, 1)
 	f.Go(func() {
@@ -279,7 +279,7 @@ func (f *fixture) allLeft() {
 	})
 	m.PeerChanged(framework.LeftEvent(f.Procs[1].Incarnation))
 	more := f.irecv(c, pml.AnySource, 3, make([]byte, 4))
-	f.send(f.comms[2], 0, 3, data(1, 4))
+	f.send(f.commsByRank[2], 0, 3, data(1, 4))
 	if _, err := more.wait(f.Context()); err != nil {
 		f.Errorf("receive from the member that is left: %v", err)
 	}
@@ -295,15 +295,15 @@ func (f *fixture) allLeft() {
 // it end.
 func (f *fixture) abortedAfterLeave() {
 	f.processes()
-	f.connectAll(f.comms)
+	f.connectAll(f.commsByRank)
 	const large = 100000
-	c, dead := f.comms[0], &framework.ProcFailedError{Ranks: []int{7}}
+	c, dead := f.commsByRank[0], &framework.ProcFailedError{Ranks: []int{7}}
 	start := func(r *pml.Request, err error) pending {
 		p, err := started(r, err)
 		f.Check(err)
 		return p
 	}
-	offer := start(f.comms[1].Isend(buffer(data(1, large)), 0, 2, pml.Collective, pml.Standard))
+	offer := start(f.commsByRank[1].Isend(buffer(data(1, large)), 0, 2, pml.Collective, pml.Standard))
 	f.Until("arrival", func() bool {
 		_, ok, err := c.Iprobe(1, 2, pml.Collective)
 		return ok && err == nil
@@ -342,7 +342,7 @@ func (f *fixture) refuses(news func()) {
 	for _, first := range []string{"the question", "the refusal", "a message"} {
 		h := f.half()
 		refuse := func() {
-			f.Procs[1].Module.Refuse(cid.Span{Base: h.id.Base, Last: math.MaxUint64}, pml.AllEndpoints)
+			f.Procs[1].Module.Refuse(cid.Span{Base: h.commID.Base, Last: math.MaxUint64}, pml.AllEndpoints)
 			f.Procs[1].Module.CIDs().Release(h.candidates[1])
 		}
 		var lost pending
@@ -361,7 +361,7 @@ func (f *fixture) refuses(news func()) {
 		news()
 		late := f.irecv(h.comms[0], 1, 5, make([]byte, 4))
 		if first == "the question" {
-			f.connectAll(f.comms) // The inquiry has arrived, unless a network delivers it later.
+			f.connectAll(f.commsByRank) // The inquiry has arrived, unless a network delivers it later.
 			refuse()
 		}
 		f.Is("probe, first "+first, <-probed, framework.ErrNotMember)
@@ -380,9 +380,9 @@ func (f *fixture) refuses(news func()) {
 
 func (f *fixture) inspect() {
 	const large = 100000
-	r := f.irecv(f.comms[1], pml.AnySource, 7, make([]byte, 9))
-	s := f.isend(f.comms[0], 1, 8, data(0, large), pml.Standard)
-	f.awaitArrival(f.comms[1], 0, 8)
+	r := f.irecv(f.commsByRank[1], pml.AnySource, 7, make([]byte, 9))
+	s := f.isend(f.commsByRank[0], 1, 8, data(0, large), pml.Standard)
+	f.awaitArrival(f.commsByRank[1], 0, 8)
 	seen := f.inspection(1)
 	for _, c := range seen.Comms {
 		if len(c.Posted) != 1 || c.Posted[0].Tag != 7 || c.Posted[0].Peer != pml.AnySource || c.Posted[0].Bytes != 9 {
@@ -404,6 +404,6 @@ func (f *fixture) inspect() {
 	f.Check(r.r.Cancel(r.gen))
 	_, err := r.wait(f.Context())
 	f.Check(err)
-	f.want(f.comms[1], 0, 8, data(0, large), 0, 8)
+	f.want(f.commsByRank[1], 0, 8, data(0, large), 0, 8)
 	f.wait(s)
 }

@@ -144,7 +144,7 @@ func (f *fixture) deferredOrder() {
 				f.send(c, dst, 1, data(i+1, 300))
 			}
 			f.ends(0, &ends, started)
-			for _, st := range ends.ends {
+			for _, st := range ends.endStatuses {
 				f.Check(st.Err)
 			}
 		default:
@@ -260,7 +260,7 @@ func (f *fixture) newOperationsFail(c pml.Comm, own int, dead []int) {
 			r.Notify(&ends)
 		})
 		f.ends(own, &ends, 1)
-		all("send started under the lock", ends.ends[0].Err)
+		all("send started under the lock", ends.endStatuses[0].Err)
 	}
 	_, err := c.Recv(f.Context(), pml.Buffer{}, pml.AnySource, 9, p2p)
 	all("new receive from any", err)

@@ -20,7 +20,7 @@ func matchCases() claims {
 // another.
 func (f *fixture) firstOfMany() {
 	for round := range 100 {
-		comms := f.comms
+		comms := f.commsByRank
 		if round%2 == 0 { // A communicator without earlier messages.
 			comms = f.comm()
 		}
@@ -49,8 +49,8 @@ func (f *fixture) wildcards() {
 		sender = func(int) int { return 1 }
 	}
 	for i := range 20 {
-		f.send(f.comms[sender(i)], 0, i, data(i, 10+i))
-		f.awaitArrival(f.comms[0], sender(i), i)
+		f.send(f.commsByRank[sender(i)], 0, i, data(i, 10+i))
+		f.awaitArrival(f.commsByRank[0], sender(i), i)
 	}
 	for i := range 20 {
 		src, tag, from := pml.AnySource, pml.AnyTag, sender(i)
@@ -60,7 +60,7 @@ func (f *fixture) wildcards() {
 		if i%4 == 2 {
 			src = from
 		}
-		f.want(f.comms[0], src, tag, data(i, 10+i), from, i)
+		f.want(f.commsByRank[0], src, tag, data(i, 10+i), from, i)
 	}
 }
 
@@ -71,10 +71,10 @@ func (f *fixture) postingOrder() {
 	reqs, bufs := make([]pending, len(posts)), make([][]byte, len(posts))
 	for i, p := range posts {
 		bufs[i] = make([]byte, 8)
-		reqs[i] = f.irecv(f.comms[1], p.src, p.tag, bufs[i])
+		reqs[i] = f.irecv(f.commsByRank[1], p.src, p.tag, bufs[i])
 	}
 	for k, tag := range sends {
-		f.send(f.comms[0], 1, tag, data(k, 8))
+		f.send(f.commsByRank[0], 1, tag, data(k, 8))
 	}
 	for k, i := range meets {
 		f.got(reqs[i], bufs[i], data(k, 8), 0, sends[k])
@@ -85,12 +85,12 @@ func (f *fixture) unexpectedMessages() {
 	sizes := append([]int{0, 1, 63, 64, 65, 1000}, f.caps().Steps...)
 	var sends []pending
 	for i, n := range sizes {
-		sends = append(sends, f.isend(f.comms[0], 1, i, data(i, n), pml.Standard))
+		sends = append(sends, f.isend(f.commsByRank[0], 1, i, data(i, n), pml.Standard))
 	}
 	for i := range sizes {
-		f.awaitArrival(f.comms[1], 0, i)
+		f.awaitArrival(f.commsByRank[1], 0, i)
 	}
-	pick := func(i int) { f.want(f.comms[1], []int{pml.AnySource, 0}[i/2%2], i, data(i, sizes[i]), 0, i) }
+	pick := func(i int) { f.want(f.commsByRank[1], []int{pml.AnySource, 0}[i/2%2], i, data(i, sizes[i]), 0, i) }
 	for i := 1; i < len(sizes); i += 2 { // By tag, and neither the first nor the last.
 		pick(i)
 	}
@@ -107,20 +107,20 @@ func (f *fixture) planes() {
 		for _, n := range []int{4, 100000} {
 			var sends []pending
 			for k := range all {
-				s, err := started(f.comms[0].Isend(buffer(data(int(k), n)), 1, 3, k, pml.Standard))
+				s, err := started(f.commsByRank[0].Isend(buffer(data(int(k), n)), 1, 3, k, pml.Standard))
 				f.Check(err)
 				sends = append(sends, s)
 			}
 			for k := range all {
-				_, err := f.comms[1].Probe(f.Context(), 0, 3, k)
+				_, err := f.commsByRank[1].Probe(f.Context(), 0, 3, k)
 				f.Check(err)
 			}
 			for i := range all {
 				k := (first + i) % all
 				got := make([]byte, n)
-				st, err := f.comms[1].Recv(f.Context(), buffer(got), pml.AnySource, pml.AnyTag, k)
+				st, err := f.commsByRank[1].Recv(f.Context(), buffer(got), pml.AnySource, pml.AnyTag, k)
 				f.compare(st, err, got, data(int(k), n), 0, 3)
-				if _, ok, err := f.comms[1].Iprobe(pml.AnySource, pml.AnyTag, k); ok || err != nil {
+				if _, ok, err := f.commsByRank[1].Iprobe(pml.AnySource, pml.AnyTag, k); ok || err != nil {
 					f.Fatalf("plane %d has a message left: %v", k, err)
 				}
 			}
@@ -133,7 +133,7 @@ func (f *fixture) goroutines() {
 	const many, rounds = 16, 60
 	f.Each(2*many, func(k int) {
 		rank, g := k%2, k/2
-		c := f.comms[rank]
+		c := f.commsByRank[rank]
 		for i := range rounds {
 			n := (g*97 + i*31) % 300
 			if g == 0 {

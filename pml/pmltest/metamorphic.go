@@ -184,9 +184,9 @@ func NewPlan(seed uint64, ranks int) Plan {
 }
 
 type planner struct {
-	rng  *rand.Rand
-	p    Plan
-	next int // Next message.
+	rng         *rand.Rand
+	p           Plan
+	nextMessage int
 }
 
 func (g *planner) one(n int) bool { return g.rng.IntN(n) == 0 }
@@ -249,10 +249,10 @@ func (g *planner) class(comm, from, to int) PlanClass {
 	}
 	for range 1 + g.rng.IntN(6) {
 		m := PlanMessage{
-			ID: g.next, Tag: from*tagsPerSource + g.rng.IntN(3), Size: g.size(), IsStrided: g.one(8), IsRegistered: g.one(6),
+			ID: g.nextMessage, Tag: from*tagsPerSource + g.rng.IntN(3), Size: g.size(), IsStrided: g.one(8), IsRegistered: g.one(6),
 			SendKey: g.rng.IntN(1000), RecvKey: g.rng.IntN(1000), SendWait: g.rng.IntN(1000), RecvWait: g.rng.IntN(1000),
 		}
-		g.next++
+		g.nextMessage++
 		if g.one(4) {
 			m.Mode = pml.Synchronous
 		}

@@ -58,7 +58,7 @@ func (r *player) class(k *PlanClass) (first, blocking []step) {
 	want := k.expected()
 	for i := range k.Messages {
 		m := &k.Messages[i]
-		if members[k.From] == r.me {
+		if members[k.From] == r.worldRank {
 			name := func() string { return fmt.Sprintf("communicator %d: send of message %d", k.Comm, m.ID) }
 			if k.SendsBlock {
 				blocking = append(blocking, step{m.ID, func() error { return r.send(k, m) }, name})
@@ -66,7 +66,7 @@ func (r *player) class(k *PlanClass) (first, blocking []step) {
 				first = append(first, step{m.SendKey, func() error { return r.isend(k, m) }, name})
 			}
 		}
-		if members[k.To] == r.me {
+		if members[k.To] == r.worldRank {
 			name := func() string { return fmt.Sprintf("communicator %d: receive in place of message %d", k.Comm, m.ID) }
 			if k.RecvsBlock {
 				blocking = append(blocking, step{m.ID, func() error { return r.recv(k, m, want[i]) }, name})
@@ -125,7 +125,7 @@ func (r *player) outgoing(m *PlanMessage) (b pml.Buffer, free func() error) {
 		l.Unpack(b.Bytes, contents, 0)
 		return b, free
 	case m.IsRegistered:
-		a, ok := framework.As[pml.Allocator](r.w.Procs[r.me].Module)
+		a, ok := framework.As[pml.Allocator](r.w.Procs[r.worldRank].Module)
 		if !ok {
 			break
 		}
@@ -174,7 +174,7 @@ func (r *player) isend(k *PlanClass, m *PlanMessage) error {
 	b, free := r.outgoing(m)
 	op, err := started(r.comms[k.Comm].Isend(b, k.To, m.Tag, p2p, m.Mode))
 	if err == nil {
-		r.started = append(r.started, &operation{op, m.SendWait, func(st pml.Status, err error) error {
+		r.startedOps = append(r.startedOps, &operation{op, m.SendWait, func(st pml.Status, err error) error {
 			return errors.Join(sent(m.ID, st, err), free())
 		}})
 	}
@@ -186,7 +186,7 @@ func (r *player) irecv(k *PlanClass, m, want *PlanMessage) error {
 	src, tag := k.pattern(m)
 	op, err := started(r.comms[k.Comm].Irecv(b, src, tag, p2p))
 	if err == nil {
-		r.started = append(r.started, &operation{op, m.RecvWait, func(st pml.Status, err error) error {
+		r.startedOps = append(r.startedOps, &operation{op, m.RecvWait, func(st pml.Status, err error) error {
 			return k.got(want, contents(), room, st, err)
 		}})
 	}

@@ -45,7 +45,7 @@ func runPlan(ctx context.Context, p Plan, v Variant, limit time.Duration) error 
 	run.ctx, run.cancel = context.WithCancelCause(ctx)
 	defer run.cancel(nil)
 	for i, c := range p.Comms {
-		run.births[i] = &birth{id: w.NextID(), payloads: make([][]byte, len(c.Members)), decided: make(chan struct{})}
+		run.births[i] = &birth{id: w.NextID(), payloadsByRank: make([][]byte, len(c.Members)), decided: make(chan struct{})}
 	}
 	var inspected []string
 	// Matched operations wait for their peer, independent of the context. All peers are ended now, so that a
@@ -95,21 +95,21 @@ type planRun struct {
 
 // birth is the state of the members' common decision on a communicator.
 type birth struct {
-	id       cid.Extended
-	mu       sync.Mutex
-	payloads [][]byte
-	came     int
-	decided  chan struct{}
-	decision cid.Decision
-	err      error
+	id             cid.Extended
+	mu             sync.Mutex
+	payloadsByRank [][]byte
+	arrivedMembers int
+	decided        chan struct{}
+	decision       cid.Decision
+	err            error
 }
 
 // player is one rank of a run.
 type player struct {
 	*planRun
-	me         int
+	worldRank  int
 	comms      []pml.Comm
-	started    []*operation
+	startedOps []*operation
 	straySends []*operation
 }
 
@@ -118,25 +118,25 @@ type operation struct {
 	pending
 	// Position among the waits.
 	waitIndex int
-	end       func(pml.Status, error) error
+	finishOp  func(pml.Status, error) error
 }
 
 // step is one operation of a rank, with its position.
 type step struct {
-	key  int
-	do   func() error
-	name func() string
+	orderKey int
+	do       func() error
+	name     func() string
 }
 
 func (run *planRun) rank(me int) error {
-	r := &player{planRun: run, me: me, comms: make([]pml.Comm, len(run.plan.Comms))}
+	r := &player{planRun: run, worldRank: me, comms: make([]pml.Comm, len(run.plan.Comms))}
 	for at, ph := range run.plan.Phases {
 		if err := r.phase(at, ph); err != nil {
 			return fmt.Errorf("phase %d: %w", at, err)
 		}
 	}
 	for _, op := range r.straySends {
-		if err := op.end(op.pending.wait(run.ctx)); err != nil {
+		if err := op.finishOp(op.pending.wait(run.ctx)); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (r *player) phase(at int, ph PlanPhase) error {
 		}
 	}
 	for i, c := range r.plan.Comms {
-		if c.Born == at && slices.Contains(c.Members, r.me) {
+		if c.Born == at && slices.Contains(c.Members, r.worldRank) {
 			if err := r.make(i); err != nil {
 				return fmt.Errorf("communicator %d: %w", i, err)
 			}
@@ -162,25 +162,25 @@ func (r *player) phase(at int, ph PlanPhase) error {
 		first, blocking = append(first, f...), append(blocking, b...)
 	}
 	for i := range ph.Events {
-		if e := &ph.Events[i]; r.plan.Comms[e.Comm].Members[e.Rank] == r.me {
+		if e := &ph.Events[i]; r.plan.Comms[e.Comm].Members[e.Rank] == r.worldRank {
 			first = append(first, step{e.Key, func() error { return r.event(e) }, func() string { return eventNames[e.Kind] }})
 		}
 	}
 	for _, steps := range [][]step{first, blocking} {
-		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.key, b.key) })
+		slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.orderKey, b.orderKey) })
 		for _, s := range steps {
 			if err := s.do(); err != nil {
 				return fmt.Errorf("%s: %w", s.name(), err)
 			}
 		}
 	}
-	slices.SortStableFunc(r.started, func(a, b *operation) int { return cmp.Compare(a.waitIndex, b.waitIndex) })
-	for _, op := range r.started {
-		if err := op.end(op.pending.wait(r.ctx)); err != nil {
+	slices.SortStableFunc(r.startedOps, func(a, b *operation) int { return cmp.Compare(a.waitIndex, b.waitIndex) })
+	for _, op := range r.startedOps {
+		if err := op.finishOp(op.pending.wait(r.ctx)); err != nil {
 			return err
 		}
 	}
-	r.started = r.started[:0]
+	r.startedOps = r.startedOps[:0]
 	for i, c := range r.plan.Comms {
 		if c.Dies == at && r.comms[i] != nil {
 			r.comms[i].Close()
@@ -193,11 +193,11 @@ func (r *player) phase(at int, ph PlanPhase) error {
 func (r *player) barrier(tag int) error {
 	n, c := r.plan.Ranks, r.comms[0]
 	for d := 1; d < n; d *= 2 {
-		got, err := started(c.Irecv(pml.Buffer{}, (r.me-d+n)%n, tag, pml.Control))
+		got, err := started(c.Irecv(pml.Buffer{}, (r.worldRank-d+n)%n, tag, pml.Control))
 		if err != nil {
 			return err
 		}
-		if err := c.Send(r.ctx, pml.Buffer{}, (r.me+d)%n, tag, pml.Control, pml.Standard); err != nil {
+		if err := c.Send(r.ctx, pml.Buffer{}, (r.worldRank+d)%n, tag, pml.Control, pml.Standard); err != nil {
 			return err
 		}
 		if _, err := got.wait(r.ctx); err != nil {
@@ -210,12 +210,12 @@ func (r *player) barrier(tag int) error {
 // make creates this rank's handle of a communicator.
 func (r *player) make(i int) (err error) {
 	c, b := r.plan.Comms[i], r.births[i]
-	p := r.w.Procs[r.me]
+	p := r.w.Procs[r.worldRank]
 	var group []pml.Member
 	for _, m := range c.Members {
 		group = append(group, r.w.Group()[m])
 	}
-	spec := pml.CommSpec{ID: b.id, Members: pml.NewMembers(group), Rank: slices.Index(c.Members, r.me)}
+	spec := pml.CommSpec{ID: b.id, Members: pml.NewMembers(group), Rank: slices.Index(c.Members, r.worldRank)}
 	if c.IsDup {
 		if spec.Local, err = p.Module.CIDs().Reserve(); err == nil {
 			r.comms[i], err = p.Module.AddComm(spec)
@@ -224,9 +224,9 @@ func (r *player) make(i int) (err error) {
 	}
 	candidates := p.Module.CIDs().WithholdCandidates(r.policy, len(c.Members), 1<<15)
 	b.mu.Lock()
-	b.payloads[spec.Rank] = candidates.Bytes()
-	if b.came++; b.came == len(c.Members) {
-		b.decision, b.err = cid.Decide(b.payloads)
+	b.payloadsByRank[spec.Rank] = candidates.Bytes()
+	if b.arrivedMembers++; b.arrivedMembers == len(c.Members) {
+		b.decision, b.err = cid.Decide(b.payloadsByRank)
 		close(b.decided)
 	}
 	b.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *player) event(e *PlanEvent) error {
 		if mode == pml.Standard {
 			end = func(st pml.Status, err error) error { return sent(-1, st, err) }
 		}
-		r.straySends = append(r.straySends, &operation{pending: op, end: end})
+		r.straySends = append(r.straySends, &operation{pending: op, finishOp: end})
 	}
 	return nil
 }
@@ -313,7 +313,7 @@ func (r *player) withdraw(ended context.Context, c pml.Comm, e *PlanEvent) (err 
 		}
 		op = pending{left.Request, left.Request.Generation()}
 	}
-	r.straySends = append(r.straySends, &operation{pending: op, end: func(st pml.Status, err error) error {
+	r.straySends = append(r.straySends, &operation{pending: op, finishOp: func(st pml.Status, err error) error {
 		if st.Canceled { // It had not left.
 			return err
 		}

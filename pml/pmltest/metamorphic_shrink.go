@@ -54,7 +54,7 @@ const plansPerCase = 3
 // randomPlans checks that random combinations of messages, probes, truncation, layouts, cancellation and
 // communicators have the outcome that the standard requires.
 func (f *fixture) randomPlans() {
-	v := Variant{Name: "policy " + f.policy.String(), Stack: f.stack, Policy: f.policy}
+	v := Variant{Name: "policy " + f.cidPolicy.String(), Stack: f.stack, Policy: f.cidPolicy}
 	for range plansPerCase {
 		f.Check(v.play(f.Context(), NewPlan(rand.Uint64(), len(f.Procs))))
 	}

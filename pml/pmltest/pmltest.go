@@ -24,8 +24,8 @@ type claims = []kittest.Claim[int, *fixture]
 type fixture struct {
 	*kittest.T
 	*World
-	policy cid.Policy
-	comms  []pml.Comm // Indexed by rank.
+	cidPolicy   cid.Policy
+	commsByRank []pml.Comm
 }
 
 // Cases returns the cases of the contract for a stack.
@@ -51,8 +51,8 @@ func bind(all claims, stack Stack, policy cid.Policy) kittest.Cases {
 			}
 			return all
 		})
-		f := &fixture{T: t, World: w, policy: policy}
-		f.comms = f.comm()
+		f := &fixture{T: t, World: w, cidPolicy: policy}
+		f.commsByRank = f.comm()
 		return f
 	})
 }
@@ -103,7 +103,7 @@ func (p pending) wait(ctx context.Context) (pml.Status, error) { return p.r.Wait
 
 // comm creates another communicator of all processes.
 func (f *fixture) comm() []pml.Comm {
-	comms, err := f.Comm(f.policy)
+	comms, err := f.Comm(f.cidPolicy)
 	f.Check(err)
 	return comms
 }
@@ -213,24 +213,24 @@ var errEnough = errors.New("the test has had enough")
 
 // limitedSend is a send that the case can end with errEnough.
 type limitedSend struct {
-	f      *fixture
-	cancel context.CancelCauseFunc
-	ended  func()
-	err    error
+	f         *fixture
+	cancel    context.CancelCauseFunc
+	waitEnded func()
+	err       error
 }
 
 // limited starts a blocking send to rank 1.
 func (f *fixture) limited(c pml.Comm, tag int, b []byte, mode pml.Mode) *limitedSend {
 	ctx, cancel := context.WithCancelCause(f.Context())
 	s := &limitedSend{f: f, cancel: cancel}
-	s.ended = f.Go(func() { s.err = c.Send(ctx, buffer(b), 1, tag, p2p, mode) })
+	s.waitEnded = f.Go(func() { s.err = c.Send(ctx, buffer(b), 1, tag, p2p, mode) })
 	return s
 }
 
 // stop ends the send's context and returns its error.
 func (s *limitedSend) stop() error {
 	s.cancel(errEnough)
-	s.ended()
+	s.waitEnded()
 	return s.err
 }
 

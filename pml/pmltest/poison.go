@@ -24,36 +24,36 @@ type poisonReceiver struct{ btl.Receiver }
 func (p poisonReceiver) Unwrap() any { return p.Receiver }
 
 func (p poisonReceiver) Accept(peer framework.Incarnation) btl.Inbound {
-	return &poisonInbound{up: p.Receiver.Accept(peer)}
+	return &poisonInbound{upperInbound: p.Receiver.Accept(peer)}
 }
 
 type poisonInbound struct {
-	up    btl.Inbound
-	frame []byte
+	upperInbound btl.Inbound
+	lentCopy     []byte
 }
 
 // lend calls f with a copy of frame, and overwrites the copy afterwards.
 func (p *poisonInbound) lend(frame []byte, f func([]byte)) {
-	p.frame = append(p.frame[:0], frame...)
-	f(p.frame[:len(frame):len(frame)])
-	for i := range p.frame {
-		p.frame[i] = 0xdb
+	p.lentCopy = append(p.lentCopy[:0], frame...)
+	f(p.lentCopy[:len(frame):len(frame)])
+	for i := range p.lentCopy {
+		p.lentCopy[i] = 0xdb
 	}
 }
 
 func (p *poisonInbound) Frame(frame []byte) (err error) {
-	p.lend(frame, func(b []byte) { err = p.up.Frame(b) })
+	p.lend(frame, func(b []byte) { err = p.upperInbound.Frame(b) })
 	return err
 }
 
 // Place implements btl.Inbound.
 func (p *poisonInbound) Place(header []byte, size int) (dst []byte) {
-	p.lend(header, func(b []byte) { dst = p.up.Place(b, size) })
+	p.lend(header, func(b []byte) { dst = p.upperInbound.Place(b, size) })
 	return dst
 }
 
 // Placed implements btl.Inbound.
 func (p *poisonInbound) Placed(header []byte, size int) (err error) {
-	p.lend(header, func(b []byte) { err = p.up.Placed(b, size) })
+	p.lend(header, func(b []byte) { err = p.upperInbound.Placed(b, size) })
 	return err
 }

@@ -19,12 +19,12 @@ func requestCases() claims {
 
 func (f *fixture) staleHandle() {
 	buf := make([]byte, 4)
-	old := f.irecv(f.comms[1], 0, 1, buf)
+	old := f.irecv(f.commsByRank[1], 0, 1, buf)
 	for i := range 3 { // After each, the old handle's request may be in use again.
-		f.send(f.comms[0], 1, 1, data(i, 4))
+		f.send(f.commsByRank[0], 1, 1, data(i, 4))
 		r := old
 		if i > 0 {
-			r = f.irecv(f.comms[1], 0, 1, buf)
+			r = f.irecv(f.commsByRank[1], 0, 1, buf)
 			_, waitErr := old.wait(f.Context())
 			_, _, testErr := old.r.Test(old.gen)
 			_, _, peekErr := old.r.Peek(old.gen)
@@ -38,13 +38,13 @@ func (f *fixture) staleHandle() {
 
 func (f *fixture) freed() {
 	for i, n := range []int{10, 100000} {
-		r := f.irecv(f.comms[1], 0, 1, make([]byte, n))
-		s := f.isend(f.comms[0], 1, 2, data(i, n), pml.Synchronous)
+		r := f.irecv(f.commsByRank[1], 0, 1, make([]byte, n))
+		s := f.isend(f.commsByRank[0], 1, 2, data(i, n), pml.Synchronous)
 		f.Check(r.r.Free(r.gen), s.r.Free(s.gen))
 		_, err := r.wait(f.Context())
 		f.Is("wait for a freed request", err, framework.ErrClosed)
-		f.send(f.comms[0], 1, 1, data(i, n))
-		f.want(f.comms[1], 0, 2, data(i, n), 0, 2)
+		f.send(f.commsByRank[0], 1, 1, data(i, n))
+		f.want(f.commsByRank[1], 0, 2, data(i, n), 0, 2)
 		// Its message was sent after the one that was received, and may arrive later.
 		f.Until("completion", func() bool { return f.posted(1) == 0 })
 	}
@@ -53,14 +53,14 @@ func (f *fixture) freed() {
 func (f *fixture) twoWaiters() {
 	for i := range 300 {
 		buf := make([]byte, 16)
-		r := f.irecv(f.comms[1], 0, 1, buf)
+		r := f.irecv(f.commsByRank[1], 0, 1, buf)
 		var sts [2]pml.Status
 		var errs [2]error
 		var waits [2]func()
 		for k := range waits {
 			waits[k] = f.Go(func() { sts[k], errs[k] = r.wait(f.Context()) })
 		}
-		f.send(f.comms[0], 1, 1, data(i, 16))
+		f.send(f.commsByRank[0], 1, 1, data(i, 16))
 		got := 0
 		for k, wait := range waits {
 			wait()

@@ -123,8 +123,8 @@ func (f *fixture) revokedLater() {
 		f.Is("later long send", c.Send(f.Context(), buffer(data(1, 1<<20)), 1, 1, plane, pml.Standard), errRevoked)
 	}
 	f.connectAll(comms) // On the control plane.
-	f.send(f.comms[0], 1, 1, data(1, 4))
-	f.want(f.comms[1], pml.AnySource, 1, data(1, 4), 0, 1)
+	f.send(f.commsByRank[0], 1, 1, data(1, 4))
+	f.want(f.commsByRank[1], pml.AnySource, 1, data(1, 4), 0, 1)
 	f.areReleased(comms, free)
 }
 
@@ -229,7 +229,7 @@ func (f *fixture) revokedStarted() {
 	revoke(comms[1])
 	f.ends(0, &n, 4)
 	f.locked(0, func() {
-		for _, st := range n.ends {
+		for _, st := range n.endStatuses {
 			f.Is("started operation", st.Err, errRevoked)
 		}
 	})

@@ -21,11 +21,11 @@ func startCases() claims {
 
 // notes is a Notifier and a Watcher that records all calls. The engine's lock guards it.
 type notes struct {
-	ends []pml.Status
+	endStatuses []pml.Status
 	// Payloads that Eager has copied.
-	eager   [][]byte
-	arrived []*note
-	changed int
+	eagerPayloads [][]byte
+	arrivedNotes  []*note
+	changedCalls  int
 }
 
 // note is a message that was passed to the watcher. It counts as matched if its tag is matchedTag.
@@ -33,7 +33,7 @@ type note struct {
 	pml.Claimed
 	tag int
 	// Guarded by the lock of the receiver's engine.
-	returned bool
+	isReturned bool
 }
 
 // Tags of messages that notes takes in Eager, and that it does not return.
@@ -44,13 +44,13 @@ const (
 
 // Return implements pml.Unmatched.
 func (m *note) Return() bool {
-	m.returned = m.tag != matchedTag
-	return m.returned
+	m.isReturned = m.tag != matchedTag
+	return m.isReturned
 }
 
 func (n *notes) Completed(r *pml.Request) {
 	st, _, _ := r.Take(r.Generation())
-	n.ends = append(n.ends, st)
+	n.endStatuses = append(n.endStatuses, st)
 }
 
 // Eager implements pml.Watcher.
@@ -58,17 +58,17 @@ func (n *notes) Eager(_, tag int, payload []byte) bool {
 	if tag != eagerTag {
 		return false
 	}
-	n.eager = append(n.eager, slices.Clone(payload))
+	n.eagerPayloads = append(n.eagerPayloads, slices.Clone(payload))
 	return true
 }
 
 func (n *notes) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 	m := &note{Claimed: k, tag: st.Tag}
-	n.arrived = append(n.arrived, m)
+	n.arrivedNotes = append(n.arrivedNotes, m)
 	return m
 }
 
-func (n *notes) Changed() { n.changed++ }
+func (n *notes) Changed() { n.changedCalls++ }
 
 // locked calls do with the lock of a rank's engine held.
 func (f *fixture) locked(rank int, do func()) {
@@ -79,7 +79,7 @@ func (f *fixture) locked(rank int, do func()) {
 // ends waits until n operations have completed.
 func (f *fixture) ends(rank int, n *notes, want int) {
 	f.Until("upcalls", func() (came bool) {
-		f.locked(rank, func() { came = len(n.ends) >= want })
+		f.locked(rank, func() { came = len(n.endStatuses) >= want })
 		return came
 	})
 }
@@ -96,18 +96,18 @@ func (f *fixture) startLocked() {
 				r.Notify(n)
 			}
 		}
-		f.locked(1, func() { follow(&recvs, f.comms[1].StartRecv(buffer(buf), 0, 1, p2p), nil) })
+		f.locked(1, func() { follow(&recvs, f.commsByRank[1].StartRecv(buffer(buf), 0, 1, p2p), nil) })
 		f.locked(0, func() {
-			r, err := f.comms[0].StartSend(buffer(b), 1, 1, p2p, pml.Synchronous)
+			r, err := f.commsByRank[0].StartSend(buffer(b), 1, 1, p2p, pml.Synchronous)
 			follow(&sends, r, err)
 		})
 		f.ends(1, &recvs, 1)
 		f.ends(0, &sends, 1)
-		f.compare(recvs.ends[0], recvs.ends[0].Err, buf, b, 0, 1)
-		f.Check(sends.ends[0].Err)
+		f.compare(recvs.endStatuses[0], recvs.endStatuses[0].Err, buf, b, 0, 1)
+		f.Check(sends.endStatuses[0].Err)
 		// A claimed message is started in the same way.
-		s := f.isend(f.comms[0], 1, 2, b, pml.Standard)
-		k, _, err := f.comms[1].Mprobe(f.Context(), 0, 2, p2p)
+		s := f.isend(f.commsByRank[0], 1, 2, b, pml.Standard)
+		k, _, err := f.commsByRank[1].Mprobe(f.Context(), 0, 2, p2p)
 		f.Check(err)
 		clear(buf)
 		f.locked(1, func() {
@@ -117,17 +117,17 @@ func (f *fixture) startLocked() {
 			f.Is("a second receive of a claimed message", err, framework.ErrClosed)
 		})
 		f.ends(1, &recvs, 2)
-		f.compare(recvs.ends[1], recvs.ends[1].Err, buf, b, 0, 2)
+		f.compare(recvs.endStatuses[1], recvs.endStatuses[1].Err, buf, b, 0, 2)
 		f.wait(s)
 		// So is the completion of a withdrawn operation.
 		f.locked(1, func() {
-			r := f.comms[1].StartRecv(buffer(buf), 0, 3, p2p)
+			r := f.commsByRank[1].StartRecv(buffer(buf), 0, 3, p2p)
 			follow(&recvs, r, nil)
 			r.CancelLocked()
 		})
 		f.ends(1, &recvs, 3)
-		if st := recvs.ends[2]; !st.Canceled || len(recvs.ends) != 3 || len(sends.ends) != 1 {
-			f.Fatalf("the receive that was withdrawn ended with %+v; %d and %d upcalls", st, len(recvs.ends), len(sends.ends))
+		if st := recvs.endStatuses[2]; !st.Canceled || len(recvs.endStatuses) != 3 || len(sends.endStatuses) != 1 {
+			f.Fatalf("the receive that was withdrawn ended with %+v; %d and %d upcalls", st, len(recvs.endStatuses), len(sends.endStatuses))
 		}
 	}
 }
@@ -135,11 +135,11 @@ func (f *fixture) startLocked() {
 // chain starts messages one after the other, each when an earlier one completes. The engine's lock guards
 // it.
 type chain struct {
-	start    func(i int) (*pml.Request, error)
-	next     int
-	most     int
-	complete int
-	err      error
+	startRequest  func(i int) (*pml.Request, error)
+	nextIndex     int
+	requestCount  int
+	completeCount int
+	err           error
 }
 
 // Completed implements pml.Notifier.
@@ -150,7 +150,7 @@ func (c *chain) Completed(r *pml.Request) {
 }
 
 func (c *chain) ended(err error) {
-	c.complete++
+	c.completeCount++
 	if c.err == nil {
 		c.err = err
 	}
@@ -158,9 +158,9 @@ func (c *chain) ended(err error) {
 
 // more starts n messages, and one more for each that completes at once.
 func (c *chain) more(n int) {
-	for ; n > 0 && c.next < c.most && c.err == nil; n-- {
-		c.next++
-		r, err := c.start(c.next - 1)
+	for ; n > 0 && c.nextIndex < c.requestCount && c.err == nil; n-- {
+		c.nextIndex++
+		r, err := c.startRequest(c.nextIndex - 1)
 		switch {
 		case err != nil:
 			c.err = err
@@ -178,18 +178,18 @@ func (f *fixture) chained() {
 	const most, together = 200, 5
 	sizes := []int{100_000, 0, 3000, 70_000, 9, 200_000}
 	bufs := make([][]byte, most)
-	sends := &chain{most: most, start: func(i int) (*pml.Request, error) {
-		return f.comms[0].StartSend(buffer(data(i, sizes[i%len(sizes)])), 1, i, p2p, pml.Standard)
+	sends := &chain{requestCount: most, startRequest: func(i int) (*pml.Request, error) {
+		return f.commsByRank[0].StartSend(buffer(data(i, sizes[i%len(sizes)])), 1, i, p2p, pml.Standard)
 	}}
-	recvs := &chain{most: most, start: func(i int) (*pml.Request, error) {
+	recvs := &chain{requestCount: most, startRequest: func(i int) (*pml.Request, error) {
 		bufs[i] = make([]byte, sizes[i%len(sizes)])
-		return f.comms[1].StartRecv(buffer(bufs[i]), 0, i, p2p), nil
+		return f.commsByRank[1].StartRecv(buffer(bufs[i]), 0, i, p2p), nil
 	}}
 	f.locked(1, func() { recvs.more(together) })
 	f.locked(0, func() { sends.more(together) })
 	for rank, c := range []*chain{sends, recvs} {
 		f.Until("the chain", func() (isDone bool) {
-			f.locked(rank, func() { isDone = c.complete == most || c.err != nil })
+			f.locked(rank, func() { isDone = c.completeCount == most || c.err != nil })
 			return isDone
 		})
 		f.Check(c.err)
@@ -236,22 +236,22 @@ func (f *fixture) watched() {
 	_, _, _, err = c.Improbe(pml.AnySource, pml.AnyTag, p2p)
 	f.Is("a probe on a watched plane", err, pml.ErrWatched)
 	f.Until("messages", func() (both bool) {
-		f.locked(1, func() { both = len(n.arrived) == 2 })
+		f.locked(1, func() { both = len(n.arrivedNotes) == 2 })
 		return both
 	})
-	if n.arrived[0].tag != 2 || n.arrived[1].tag != 3 {
-		f.Fatalf("tags %d and %d arrived", n.arrived[0].tag, n.arrived[1].tag)
+	if n.arrivedNotes[0].tag != 2 || n.arrivedNotes[1].tag != 3 {
+		f.Fatalf("tags %d and %d arrived", n.arrivedNotes[0].tag, n.arrivedNotes[1].tag)
 	}
 	c.Close()
 	for i, size := range []int{4, 100000} { // Messages that were passed on are received even after the close.
 		buf := make([]byte, size)
-		st, err := n.arrived[i].Recv(f.Context(), buffer(buf))
+		st, err := n.arrivedNotes[i].Recv(f.Context(), buffer(buf))
 		f.compare(st, err, buf, data(i+2, size), 0, i+2)
 	}
 	f.wait(large)
 	f.send(comms[0], 1, 4, nil) // Later messages are passed on too.
 	f.Until("a message after the close", func() (came bool) {
-		f.locked(1, func() { came = len(n.arrived) == 3 })
+		f.locked(1, func() { came = len(n.arrivedNotes) == 3 })
 		return came
 	})
 	if f.team != nil {
@@ -260,15 +260,15 @@ func (f *fixture) watched() {
 		f.Procs[1].Module.PeerChanged(framework.FailedEvent(f.Group()[0].Incarnation, "test"))
 	}
 	f.locked(1, func() {
-		if err := w.SourceError(0, p2p); n.changed == 0 || err == nil {
-			f.Fatalf("a sender has failed: %d upcalls, %v", n.changed, err)
+		if err := w.SourceError(0, p2p); n.changedCalls == 0 || err == nil {
+			f.Fatalf("a sender has failed: %d upcalls, %v", n.changedCalls, err)
 		}
 		if f.team == nil {
 			f.Check(w.SourceError(1, p2p))
 		}
 		w.Watch(p2p, nil)
 	})
-	_, err = n.arrived[2].Recv(f.Context(), pml.Buffer{})
+	_, err = n.arrivedNotes[2].Recv(f.Context(), pml.Buffer{})
 	f.Check(err)
 }
 
@@ -282,13 +282,13 @@ func (f *fixture) watchedReturns() {
 	f.locked(1, func() { w.Watch(p2p, &n) })
 	f.send(comms[0], 1, eagerTag, data(1, 30))
 	f.Until("an eager message", func() (came bool) {
-		f.locked(1, func() { came = len(n.eager) == 1 })
+		f.locked(1, func() { came = len(n.eagerPayloads) == 1 })
 		return came
 	})
-	f.Same("eager message", n.eager[0], data(1, 30))
+	f.Same("eager message", n.eagerPayloads[0], data(1, 30))
 	arrived := func(many int) {
 		f.Until("messages", func() (came bool) {
-			f.locked(1, func() { came = len(n.arrived) == many })
+			f.locked(1, func() { came = len(n.arrivedNotes) == many })
 			return came
 		})
 	}
@@ -301,7 +301,7 @@ func (f *fixture) watchedReturns() {
 			f.Fatalf("a send that is withdrawn: %v", err)
 		}
 		hasReturned := false
-		f.locked(1, func() { hasReturned = n.arrived[i].returned })
+		f.locked(1, func() { hasReturned = n.arrivedNotes[i].isReturned })
 		if !hasReturned {
 			f.Fatalf("message %d was not returned", i)
 		}
@@ -310,7 +310,7 @@ func (f *fixture) watchedReturns() {
 	arrived(3)
 	f.Check(stays.r.Cancel(stays.gen))
 	buf := make([]byte, 100000)
-	st, err := n.arrived[2].Recv(f.Context(), buffer(buf))
+	st, err := n.arrivedNotes[2].Recv(f.Context(), buffer(buf))
 	f.compare(st, err, buf, data(3, 100000), 0, matchedTag)
 	f.wait(stays)
 	c.Close()

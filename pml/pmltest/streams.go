@@ -18,7 +18,7 @@ func Streams(t *testing.T, stack Stack, n int) {
 	run := func(f *fixture) {
 		for range n {
 			f.exchangeWithStream()
-			f.connectAll(f.comms)
+			f.connectAll(f.commsByRank)
 		}
 	}
 	bind(claims{kittest.New("Streams", 2, run)}, stack, cid.PolicyLazy).Run(t)

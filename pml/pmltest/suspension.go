@@ -41,8 +41,8 @@ func (f *fixture) pendingAny(p pending) error {
 // suspended returns the communicator of rank 0 after the failure of rank 1. Receives from any source are suspended.
 func (f *fixture) suspended() pml.Comm {
 	f.processes()
-	c := f.comms[0]
-	f.connectAll(f.comms)
+	c := f.commsByRank[0]
+	f.connectAll(f.commsByRank)
 	f.died(1)
 	return c
 }
@@ -50,7 +50,7 @@ func (f *fixture) suspended() pml.Comm {
 // died reports the failure of a rank to rank 0.
 func (f *fixture) died(rank int) {
 	f.Procs[0].Module.PeerChanged(framework.FailedEvent(f.Group()[rank].Incarnation, "signal: killed"))
-	suspend(f.comms[0], rank)
+	suspend(f.commsByRank[0], rank)
 }
 
 // isSuspended checks that all calls that wait for a receive or test it return, and leave it active.
@@ -68,7 +68,7 @@ func (f *fixture) isSuspended(p pending) {
 
 func (f *fixture) suspendedStays() {
 	f.processes()
-	before, known := f.irecv(f.comms[0], pml.AnySource, 1, make([]byte, 4)), make([]byte, 4)
+	before, known := f.irecv(f.commsByRank[0], pml.AnySource, 1, make([]byte, 4)), make([]byte, 4)
 	waits := f.Go(func() {
 		if _, err := before.wait(f.Context()); err == nil {
 			f.Errorf("a receive without a message succeeds")
@@ -86,7 +86,7 @@ func (f *fixture) suspendedStays() {
 	if _, done, err := p.r.Test(p.gen); done || err != nil {
 		f.Errorf("test of a receive from rank 2: %t %v", done, err)
 	}
-	f.send(f.comms[2], 0, 2, data(1, 4))
+	f.send(f.commsByRank[2], 0, 2, data(1, 4))
 	f.got(p, known, data(1, 4), 2, 2)
 	f.pendingAny(before)
 	f.pendingAny(after)
@@ -102,7 +102,7 @@ func (f *fixture) suspendedMatch() {
 			all = append(all, f.irecv(c, pml.AnySource, pml.AnyTag, bufs[len(bufs)-1]))
 		}
 		for i := range all {
-			s := f.isend(f.comms[2], 0, i, data(i, n), pml.Synchronous)
+			s := f.isend(f.commsByRank[2], 0, i, data(i, n), pml.Synchronous)
 			f.Until("the match", func() bool {
 				_, done, err := all[i].r.Peek(all[i].gen)
 				return done && err == nil
@@ -125,11 +125,11 @@ func (f *fixture) suspendedResumes() {
 		f.Errorf("test of a resumed receive: %t %v", done, err)
 	}
 	got := f.Go(func() { f.got(p, buf, data(1, 4), 2, 1) })
-	f.send(f.comms[2], 0, 1, data(1, 4))
+	f.send(f.commsByRank[2], 0, 1, data(1, 4))
 	got()
 	later := make([]byte, 4)
 	p = f.irecv(c, pml.AnySource, 2, later)
-	f.send(f.comms[2], 0, 2, data(2, 4))
+	f.send(f.commsByRank[2], 0, 2, data(2, 4))
 	f.got(p, later, data(2, 4), 2, 2)
 	suspend(c, 1)
 	f.isSuspended(f.irecv(c, pml.AnySource, 3, nil))
@@ -144,8 +144,8 @@ func (f *fixture) suspendedCanceled() {
 	}
 	_, err := freed.wait(f.Context())
 	f.Is("wait for a freed receive", err, framework.ErrClosed)
-	f.send(f.comms[2], 0, 2, data(1, 4))
-	f.send(f.comms[2], 0, 1, data(2, 4))
+	f.send(f.commsByRank[2], 0, 2, data(1, 4))
+	f.send(f.commsByRank[2], 0, 1, data(2, 4))
 	f.want(c, 2, 1, data(2, 4), 2, 1)
 	f.Until("the end of the freed one", func() bool { return f.posted(0) == 0 })
 }
@@ -154,7 +154,7 @@ func (f *fixture) suspendedRecv() {
 	f.processes()
 	blocked := make(chan error, 1)
 	f.Go(func() {
-		_, err := f.comms[0].Recv(f.Context(), buffer(make([]byte, 4)), pml.AnySource, 1, p2p)
+		_, err := f.commsByRank[0].Recv(f.Context(), buffer(make([]byte, 4)), pml.AnySource, 1, p2p)
 		blocked <- err
 	})
 	f.Until("posting", func() bool { return f.posted(0) == 1 })
@@ -165,7 +165,7 @@ func (f *fixture) suspendedRecv() {
 	if n := f.posted(0); n != 0 {
 		f.Errorf("%d receives are left", n)
 	}
-	f.send(f.comms[2], 0, 1, data(1, 4))
+	f.send(f.commsByRank[2], 0, 1, data(1, 4))
 	f.awaitArrival(c, 2, 1)
 	f.want(c, pml.AnySource, 1, data(1, 4), 2, 1)
 }
@@ -173,14 +173,14 @@ func (f *fixture) suspendedRecv() {
 func (f *fixture) suspendedProbe() {
 	probed := make(chan error, 1)
 	f.Go(func() {
-		_, err := f.comms[0].Probe(f.Context(), pml.AnySource, 1, p2p)
+		_, err := f.commsByRank[0].Probe(f.Context(), pml.AnySource, 1, p2p)
 		probed <- err
 	})
 	c := f.suspended()
 	f.Is("blocked probe", <-probed, framework.ErrProcFailedPending)
 	_, _, err := c.Iprobe(pml.AnySource, 1, p2p)
 	f.Is("probe", err, framework.ErrProcFailedPending)
-	f.send(f.comms[2], 0, 1, data(1, 4))
+	f.send(f.commsByRank[2], 0, 1, data(1, 4))
 	f.awaitArrival(c, 2, 1)
 	for range 2 {
 		if st, ok, err := c.Iprobe(pml.AnySource, 1, p2p); err != nil || !ok || st.Source != 2 {
@@ -199,9 +199,9 @@ func (f *fixture) suspendedNotify() {
 	var ends notes
 	f.locked(0, func() { c.StartRecv(buffer(make([]byte, 4)), pml.AnySource, 1, p2p).Notify(&ends) })
 	suspend(c, 1)
-	f.send(f.comms[2], 0, 1, data(1, 4))
+	f.send(f.commsByRank[2], 0, 1, data(1, 4))
 	f.ends(0, &ends, 1)
-	if err := ends.ends[0].Err; err != nil {
+	if err := ends.endStatuses[0].Err; err != nil {
 		f.Errorf("receive with a notifier: %v", err)
 	}
 }

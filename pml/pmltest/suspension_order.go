@@ -22,8 +22,8 @@ func (f *fixture) resumed(p pending) (pml.Status, error) {
 // some of the messages come.
 func (f *fixture) suspendedOrder() {
 	f.processes()
-	c := f.comms[0]
-	f.connectAll(f.comms)
+	c := f.commsByRank[0]
+	f.connectAll(f.commsByRank)
 	sources, tags := []int{2, pml.AnySource, 2, pml.AnySource, 2, 2, pml.AnySource}, []int{1, 1, 1, pml.AnyTag, pml.AnyTag, 1, 1}
 	isDead := false
 	for _, n := range []int{4, 300_000} {
@@ -42,7 +42,7 @@ func (f *fixture) suspendedOrder() {
 				post()
 			}
 			var sends []pending
-			send := func() { sends = append(sends, f.isend(f.comms[2], 0, 1, data(len(sends), n), pml.Standard)) }
+			send := func() { sends = append(sends, f.isend(f.commsByRank[2], 0, 1, data(len(sends), n), pml.Standard)) }
 			for range before {
 				send()
 			}
@@ -73,8 +73,8 @@ func (f *fixture) suspendedOrder() {
 // suspendedInFlight sends from rank 2 while rank 1 fails.
 func (f *fixture) suspendedInFlight() {
 	f.processes()
-	c := f.comms[0]
-	f.connectAll(f.comms)
+	c := f.commsByRank[0]
+	f.connectAll(f.commsByRank)
 	const messages = 60
 	var all []pending
 	bufs := make([][]byte, messages)
@@ -89,7 +89,7 @@ func (f *fixture) suspendedInFlight() {
 	}
 	sent := f.Go(func() {
 		for i := range messages {
-			f.send(f.comms[2], 0, 1, data(i, size(i)))
+			f.send(f.commsByRank[2], 0, 1, data(i, size(i)))
 		}
 	})
 	st, err := f.resumed(all[0])
@@ -108,15 +108,15 @@ func (f *fixture) suspendedInFlight() {
 // suspendedLast checks that a message which has arrived before its sender fails is received, whether it matches before or after those of live members.
 func (f *fixture) suspendedLast() {
 	f.processes()
-	c := f.comms[0]
-	f.connectAll(f.comms)
+	c := f.commsByRank[0]
+	f.connectAll(f.commsByRank)
 	for i := range 2 {
-		f.send(f.comms[1], 0, 1, data(i, 4))
+		f.send(f.commsByRank[1], 0, 1, data(i, 4))
 	}
-	f.send(f.comms[1], 0, 2, nil)
+	f.send(f.commsByRank[1], 0, 2, nil)
 	f.awaitArrival(c, 1, 2)
 	f.died(1)
-	f.send(f.comms[2], 0, 1, data(2, 4))
+	f.send(f.commsByRank[2], 0, 1, data(2, 4))
 	f.awaitArrival(c, 2, 1)
 	got := map[int]int{}
 	next := []int{1: 0, 2: 2}

@@ -17,12 +17,12 @@ import (
 // openTeam creates a world of n goroutine ranks in one process.
 func (w *World) openTeam(n int) {
 	env := kittest.NewJob(1, 1).Begin(0, progress.Options{})
-	w.process = env.Engine
+	w.processEngine = env.Engine
 	w.team = threads.NewTeam(env.Self, env.Engine, n, *w.stack.Threads)
 	for rank := range n {
-		m := goroutineRank{Rank: w.team.Rank(rank), team: w.team, table: cid.NewTable(cid.IndexBits)}
+		m := goroutineRank{Rank: w.team.Rank(rank), team: w.team, cidTable: cid.NewTable(cid.IndexBits)}
 		w.Procs = append(w.Procs, &Process{Rank: rank, Incarnation: env.Self, Engine: m.Engine(), Module: m})
-		w.incarnations = append(w.incarnations, env.Self)
+		w.incarnationsByRank = append(w.incarnationsByRank, env.Self)
 	}
 }
 
@@ -30,13 +30,13 @@ func (w *World) openTeam(n int) {
 // Ids of communicators have no meaning, and there are no other processes.
 type goroutineRank struct {
 	*threads.Rank
-	team  *threads.Team
-	table *cid.Table
+	team     *threads.Team
+	cidTable *cid.Table
 }
 
 func (m goroutineRank) Capabilities() pml.Capabilities                    { return pml.Capabilities{PML: "threads"} }
 func (m goroutineRank) Addresses() []framework.Address                    { return nil }
-func (m goroutineRank) CIDs() *cid.Table                                  { return m.table }
+func (m goroutineRank) CIDs() *cid.Table                                  { return m.cidTable }
 func (m goroutineRank) Caps() pml.Caps                                    { return m.team.Caps() }
 func (m goroutineRank) Learn(framework.Incarnation, framework.Card) error { return nil }
 func (m goroutineRank) PeerChanged(framework.PeerEvent)                   {}
@@ -94,10 +94,10 @@ func (w *World) openHosts(n int) error {
 	for rank, m := range dealt {
 		h := w.hosts[m.ID]
 		h.ranks = append(h.ranks, rank)
-		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, table: cid.NewTable(cid.IndexBits)}, h, int(m.Endpoint)}
+		module := hostedRank{goroutineRank{Rank: h.team.Rank(int(m.Endpoint)), team: h.team.Team, cidTable: cid.NewTable(cid.IndexBits)}, h, int(m.Endpoint)}
 		w.Procs = append(w.Procs, &Process{Rank: rank, Incarnation: h.Incarnation, Engine: module.Engine(), Module: module, host: h})
-		w.incarnations = append(w.incarnations, h.Incarnation)
-		w.endpoints = append(w.endpoints, m.Endpoint)
+		w.incarnationsByRank = append(w.incarnationsByRank, h.Incarnation)
+		w.hostEndpoints = append(w.hostEndpoints, m.Endpoint)
 	}
 	learnAll(all)
 	return nil

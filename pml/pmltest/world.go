@@ -77,17 +77,16 @@ type World struct {
 	Procs []*Process
 
 	stack Stack
-	// Indexed by rank, including killed processes.
-	incarnations []framework.Incarnation
+	// Includes killed processes.
+	incarnationsByRank []framework.Incarnation
 	// Team of Stack.Threads.
-	team *threads.Team
-	// Engine of the team's process.
-	process *progress.Engine
+	team          *threads.Team
+	processEngine *progress.Engine
 	// Processes with goroutine ranks.
 	hosts []*host
-	// endpoints are those of hosts' ranks.
-	endpoints []uint16
-	nextBase  atomic.Uint64
+	// hostEndpoints are those of hosts' ranks.
+	hostEndpoints []uint16
+	nextBase      atomic.Uint64
 	// Set in worlds without goroutine ranks.
 	job *kittest.Job
 	// Rank of the next further process.
@@ -116,7 +115,7 @@ func NewWorld(stack Stack, n int) (*World, error) {
 			return nil, errors.Join(err, w.Close())
 		}
 		w.Procs = append(w.Procs, p)
-		w.incarnations = append(w.incarnations, p.Incarnation)
+		w.incarnationsByRank = append(w.incarnationsByRank, p.Incarnation)
 	}
 	learnAll(w.Procs)
 	return w, nil
@@ -184,7 +183,7 @@ func (w *World) Kill(rank int) error {
 func (w *World) Close() error {
 	if w.team != nil {
 		w.team.Close()
-		w.process.Close()
+		w.processEngine.Close()
 		return nil
 	}
 	var errs []error
@@ -279,13 +278,13 @@ func (p *Process) join(spec pml.CommSpec, candidates *cid.Candidates, decision c
 
 // Group returns all processes in the order of their ranks.
 func (w *World) Group() []pml.Member {
-	group := whole(w.incarnations)
+	group := whole(w.incarnationsByRank)
 	if w.team != nil {
 		for rank := range group {
 			group[rank].Endpoint = uint16(rank)
 		}
 	}
-	for rank, endpoint := range w.endpoints {
+	for rank, endpoint := range w.hostEndpoints {
 		group[rank].Endpoint = endpoint
 	}
 	return group
@@ -293,8 +292,8 @@ func (w *World) Group() []pml.Member {
 
 // Reborn makes Group name a new incarnation of a process, and returns it.
 func (w *World) Reborn(rank int, nonce uint64) framework.Incarnation {
-	w.incarnations[rank].Nonce = nonce
-	return w.incarnations[rank]
+	w.incarnationsByRank[rank].Nonce = nonce
+	return w.incarnationsByRank[rank]
 }
 
 // Members returns the members of a communicator of whole processes.
