@@ -227,7 +227,7 @@ func (w *world) peerSource() {
 		p.send(frames...)
 		p.to.until("a poll of the peer's source", func() bool {
 			source.Poll()
-			return len(p.to.received) == len(frames)
+			return len(p.to.receivedFrames) == len(frames)
 		}, p.to)
 		p.to.takeFrames(p.from, frames)
 	}
@@ -261,7 +261,7 @@ func (w *world) peekFrames() {
 			} else if vain++; vain%patient == 0 {
 				p.to.module.Poll()
 			}
-			return peeked || len(p.to.received) > 0
+			return peeked || len(p.to.receivedFrames) > 0
 		}, p.to)
 		if !peeked {
 			handed++

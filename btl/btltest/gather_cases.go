@@ -24,13 +24,13 @@ func gatherCases() claims {
 type lentPayload struct {
 	*path
 	payload, original []byte
-	calls             int
+	completionCalls   int
 }
 
 // LocallyComplete implements btl.LocalCompletion. It overwrites the payload at once.
 func (l *lentPayload) LocallyComplete() {
-	if l.calls++; l.calls > 1 {
-		l.world.Errorf("rank %d: a payload completed %d times", l.from.rank, l.calls)
+	if l.completionCalls++; l.completionCalls > 1 {
+		l.world.Errorf("rank %d: a payload completed %d times", l.from.rank, l.completionCalls)
 		return
 	}
 	if !bytes.Equal(l.payload, l.original) {
@@ -98,11 +98,10 @@ func (w *world) gatherEnds() {
 // placements has the destinations of a path's payloads, with guards around them.
 type placements struct {
 	*path
-	placeCalls int
-	// Header of the payload that is being placed.
-	header []byte
+	placeCalls   int
+	placedHeader []byte
 	// Destination with its guards, nil if there is none.
-	guarded []byte
+	guardedBuf []byte
 }
 
 // guard is the memory on each side of a destination.
@@ -114,49 +113,49 @@ func (p *inbound) Place(header []byte, size int) []byte {
 	if len(header) == 0 || len(header) > btl.GatherHeader || size < 1 || len(header)+size > n.module.Caps().FrameLimit {
 		n.world.Errorf("rank %d: Place was called with a header of %d bytes and a payload of %d", n.rank, len(header), size)
 	}
-	if n.place == nil {
+	if n.placePayload == nil {
 		return nil
 	}
-	return n.place(header, size)
+	return n.placePayload(header, size)
 }
 
 // Placed implements btl.Inbound.
 func (p *inbound) Placed(header []byte, size int) error {
 	defer p.node.notify()
-	return p.node.placed(header, size)
+	return p.node.payloadPlaced(header, size)
 }
 
 // placePayloads sets the function that returns the destinations of payloads. It may
 // call at.destination.
 func (p *path) placePayloads(place func(at *placements, header []byte, size int) []byte) *placements {
 	at := &placements{path: p}
-	p.to.place = func(header []byte, size int) []byte {
+	p.to.placePayload = func(header []byte, size int) []byte {
 		at.placeCalls++
 		return place(at, header, size)
 	}
-	p.to.placed = at.recordPlaced
+	p.to.payloadPlaced = at.recordPlaced
 	return at
 }
 
 // destination returns the destination of a payload, which is the same until the payload is complete.
 func (s *placements) destination(header []byte, size int) []byte {
-	if s.guarded == nil || !bytes.Equal(header, s.header) {
-		s.header, s.guarded = bytes.Clone(header), bytes.Join([][]byte{guard, guard}, make([]byte, size))
+	if s.guardedBuf == nil || !bytes.Equal(header, s.placedHeader) {
+		s.placedHeader, s.guardedBuf = bytes.Clone(header), bytes.Join([][]byte{guard, guard}, make([]byte, size))
 	}
-	return s.guarded[len(guard) : len(guard)+size : len(guard)+size]
+	return s.guardedBuf[len(guard) : len(guard)+size : len(guard)+size]
 }
 
 // recordPlaced records a placed payload as a received frame.
 func (s *placements) recordPlaced(header []byte, size int) error {
-	g, end := s.guarded, len(guard)+size
-	if len(g) != end+len(guard) || !bytes.Equal(header, s.header) {
+	g, end := s.guardedBuf, len(guard)+size
+	if len(g) != end+len(guard) || !bytes.Equal(header, s.placedHeader) {
 		return fmt.Errorf("a payload of %d bytes was placed without a destination", size)
 	}
 	if !bytes.Equal(g[:len(guard)], guard) || !bytes.Equal(g[end:], guard) {
 		return errors.New("memory beside the destination was modified")
 	}
-	s.to.received = append(s.to.received, receivedFrame{s.from.peer.Incarnation, append(bytes.Clone(header), g[len(guard):end]...)})
-	s.guarded = nil
+	s.to.receivedFrames = append(s.to.receivedFrames, receivedFrame{s.from.peer.Incarnation, append(bytes.Clone(header), g[len(guard):end]...)})
+	s.guardedBuf = nil
 	return nil
 }
 
@@ -193,11 +192,11 @@ func (w *world) placeEnds() {
 	p := w.path()
 	var ended []byte // Contents of the destination at the end of the receive.
 	s := p.placePayloads(func(s *placements, header []byte, size int) []byte {
-		if s.guarded == nil {
+		if s.guardedBuf == nil {
 			return s.destination(header, size)
 		}
 		if ended == nil {
-			ended = bytes.Clone(s.guarded)
+			ended = bytes.Clone(s.guardedBuf)
 		}
 		return nil
 	})
@@ -207,14 +206,14 @@ func (w *world) placeEnds() {
 		frame[0] = byte(round)
 		p.from.until("room", func() bool { return p.tryLend(frame, 8) })
 		p.from.until("room for the next frame", func() bool { return p.tryLend(next, 20) })
-		p.to.until("the payload or the end of its receive", func() bool { return len(p.to.received) > 0 || ended != nil })
+		p.to.until("the payload or the end of its receive", func() bool { return len(p.to.receivedFrames) > 0 || ended != nil })
 		if ended == nil {
 			p.awaitFrames(frame, next)
 			continue
 		}
 		p.awaitFrames(next)
-		w.Same("the destination of an ended receive", s.guarded, ended)
-		s.guarded, ended = nil, nil
+		w.Same("the destination of an ended receive", s.guardedBuf, ended)
+		s.guardedBuf, ended = nil, nil
 		halves++
 	}
 	if s.finish(); halves == 0 {

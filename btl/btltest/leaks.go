@@ -13,8 +13,8 @@ type resources struct {
 	descriptors int
 	// Mapped files.
 	mappings int
-	// Total size of the open files that were not open before the case.
-	bytes int64
+	// Total size of the files that were opened in the case.
+	openFileBytes int64
 }
 
 // openFiles returns the names of the open files. Some of them, such as the log of the test binary,
@@ -40,7 +40,7 @@ func (w *world) resources() (r resources) {
 	descriptors(func(path, name string) {
 		r.descriptors++
 		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && !w.filesBefore[name] {
-			r.bytes += st.Size()
+			r.openFileBytes += st.Size()
 		}
 	})
 	maps, _ := os.ReadFile("/proc/self/maps")
@@ -53,11 +53,11 @@ func (w *world) resources() (r resources) {
 }
 
 func (r resources) String() string {
-	return fmt.Sprintf("%d descriptors, %d mapped files, %d bytes of open files", r.descriptors, r.mappings, r.bytes)
+	return fmt.Sprintf("%d descriptors, %d mapped files, %d bytes of open files", r.descriptors, r.mappings, r.openFileBytes)
 }
 
 func (r resources) exceeds(before resources) bool {
-	return r.descriptors > before.descriptors || r.mappings > before.mappings || r.bytes > before.bytes
+	return r.descriptors > before.descriptors || r.mappings > before.mappings || r.openFileBytes > before.openFileBytes
 }
 
 // checkLeaks fails the case if cycles leak resources after the first settled ones. A module may

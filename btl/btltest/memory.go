@@ -45,12 +45,11 @@ type Memory struct {
 
 	// mu guards the lists of all modules and the contents of their paths, because modules access
 	// one another. It is not held during upcalls.
-	mu               sync.Mutex
-	gathered, placed atomic.Int64
-	// By address.
-	modules map[string]*memoryModule
-	// Allocated memory by number.
-	regions map[uint64]region
+	mu                             sync.Mutex
+	gatheredFrames, placedPayloads atomic.Int64
+	modulesByAddress               map[string]*memoryModule
+	// Allocated memory.
+	regionsByNumber map[uint64]region
 	// Number of the latest region.
 	lastRegion uint64
 }
@@ -61,17 +60,19 @@ func NewMemory(opt Options) *Memory {
 	opt.FrameLimit = cmp.Or(opt.FrameLimit, 64<<10)
 	opt.EagerLimit = min(cmp.Or(opt.EagerLimit, 4<<10), opt.FrameLimit)
 	info := framework.Basic{Kind: framework.BTL, Name: opt.Name, Version: "1.0.0", Summary: "processes of a test, in one process"}
-	return &Memory{Basic: info, options: opt, modules: map[string]*memoryModule{}, regions: map[uint64]region{}}
+	return &Memory{Basic: info, options: opt, modulesByAddress: map[string]*memoryModule{}, regionsByNumber: map[uint64]region{}}
 }
 
 // Counts returns the numbers of gathered frames and of placed payloads.
-func (f *Memory) Counts() (gathered, placed int64) { return f.gathered.Load(), f.placed.Load() }
+func (f *Memory) Counts() (gathered, placed int64) {
+	return f.gatheredFrames.Load(), f.placedPayloads.Load()
+}
 
 // Open implements btl.Component.
 func (f *Memory) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 	m := &memoryModule{network: f, env: env, address: fmt.Sprintf("%v %x", env.Identity.Proc, env.Self.Nonce)}
 	f.mu.Lock()
-	f.modules[m.address] = m
+	f.modulesByAddress[m.address] = m
 	f.mu.Unlock()
 	if f.options.NoRead {
 		return m, nil
@@ -84,10 +85,10 @@ type memoryModule struct {
 	network *Memory
 	env     btl.Env
 	address string
-	// Paths that peers have requested. Guarded by mu of the network.
-	requested     []*wire
-	inboundWires  []*wire
-	outboundWires []*wire
+	// Guarded by mu of the network.
+	requestedWires []*wire
+	inboundWires   []*wire
+	outboundWires  []*wire
 }
 
 func (m *memoryModule) Caps() btl.Caps {
@@ -106,7 +107,7 @@ func (m *memoryModule) Reach(peer framework.Peer) error {
 
 // peerModule returns the module of a peer. The network's mu is held.
 func (m *memoryModule) peerModule(peer framework.Peer) (*memoryModule, error) {
-	far := m.network.modules[string(peer.Blob)]
+	far := m.network.modulesByAddress[string(peer.Blob)]
 	if far == nil || far.env.Self.Nonce != peer.Nonce || far.env.Identity.Proc != peer.Proc {
 		return nil, fmt.Errorf("%v is not in this network at address %.40q", peer.Proc, peer.Blob)
 	}
@@ -120,8 +121,8 @@ func (m *memoryModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{from: m, to: far, peer: peer.Incarnation}
-	far.requested = append(far.requested, w)
+	w := &wire{from: m, to: far, receiverIncarnation: peer.Incarnation}
+	far.requestedWires = append(far.requestedWires, w)
 	m.outboundWires = append(m.outboundWires, w)
 	far.env.Bell().Ring()
 	return w, nil
@@ -131,13 +132,13 @@ func (m *memoryModule) Connect(peer framework.Peer) (btl.Endpoint, error) {
 func (m *memoryModule) Forget(peer framework.Incarnation) {
 	m.network.mu.Lock()
 	for _, w := range m.inboundWires {
-		if w.sender == peer {
+		if w.senderIncarnation == peer {
 			w.end(errors.New("the process is dead"))
 		}
 	}
 	m.network.mu.Unlock()
 	for _, w := range m.outboundWires {
-		if w.peer == peer {
+		if w.receiverIncarnation == peer {
 			w.Close()
 		}
 	}
@@ -152,9 +153,9 @@ func (m *memoryModule) Close() error {
 	}
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
-	delete(m.network.modules, m.address)
-	maps.DeleteFunc(m.network.regions, func(_ uint64, r region) bool { return r.owner == m })
-	for _, w := range append(m.inboundWires, m.requested...) {
+	delete(m.network.modulesByAddress, m.address)
+	maps.DeleteFunc(m.network.regionsByNumber, func(_ uint64, r region) bool { return r.owner == m })
+	for _, w := range append(m.inboundWires, m.requestedWires...) {
 		w.end(framework.ErrPeerClosed)
 	}
 	return nil
@@ -163,8 +164,8 @@ func (m *memoryModule) Close() error {
 // Poll implements progress.Source.
 func (m *memoryModule) Poll() (n int) {
 	m.network.mu.Lock()
-	asked := m.requested
-	m.requested = nil
+	asked := m.requestedWires
+	m.requestedWires = nil
 	m.network.mu.Unlock()
 	for _, w := range asked {
 		m.acceptOrRefuse(w)
@@ -182,13 +183,13 @@ func (m *memoryModule) Poll() (n int) {
 // acceptOrRefuse accepts or refuses a path from a peer.
 func (m *memoryModule) acceptOrRefuse(w *wire) {
 	from := w.from.env
-	w.sender = framework.Incarnation{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
+	w.senderIncarnation = framework.Incarnation{ID: m.env.Worlds.ID(from.Identity.Proc), Nonce: from.Self.Nonce}
 	var refused error
 	if refuse := m.network.options.Refuse; refuse != nil {
 		refused = refuse(from.Identity.Proc, m.env.Identity.Proc)
 	}
 	if refused == nil {
-		w.receiver = m.env.Upcall.Accept(w.sender)
+		w.receiver = m.env.Upcall.Accept(w.senderIncarnation)
 		m.inboundWires = append(slices.Clone(m.inboundWires), w)
 	}
 	m.network.mu.Lock()
@@ -216,14 +217,14 @@ func (m *memoryModule) reportEnd(w *wire) int {
 		}
 	}
 	w.Close()
-	m.env.Ended("btl memory", w.peer, "send", why)
+	m.env.Ended("btl memory", w.receiverIncarnation, "send", why)
 	return 1
 }
 
 // PeerSource implements btl.PeerPoller.
 func (m *memoryModule) PeerSource(peer framework.Incarnation) progress.Source {
 	for _, w := range slices.Backward(m.inboundWires) {
-		if w.sender == peer {
+		if w.senderIncarnation == peer {
 			return w
 		}
 	}

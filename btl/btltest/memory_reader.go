@@ -29,8 +29,8 @@ func (m memoryReader) Allocate(bytes int) ([]byte, error) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
 	m.network.lastRegion++
-	m.network.regions[m.network.lastRegion] = region{m.memoryModule, make([]byte, bytes)}
-	return m.network.regions[m.network.lastRegion].bytes, nil
+	m.network.regionsByNumber[m.network.lastRegion] = region{m.memoryModule, make([]byte, bytes)}
+	return m.network.regionsByNumber[m.network.lastRegion].bytes, nil
 }
 
 // findRegion returns the allocation that contains buf, or nil. It compares the ends of the memory,
@@ -40,7 +40,7 @@ func (m memoryReader) findRegion(buf []byte) (number uint64, mem []byte) {
 		return 0, nil
 	}
 	last := &buf[:cap(buf)][cap(buf)-1]
-	for number, r := range m.network.regions {
+	for number, r := range m.network.regionsByNumber {
 		if r.owner == m.memoryModule && last == &r.bytes[len(r.bytes)-1] {
 			return number, r.bytes
 		}
@@ -56,7 +56,7 @@ func (m memoryReader) Free(buf []byte) error {
 	if mem == nil || len(buf) != len(mem) {
 		return errors.New("btl memory: free: not allocated, or freed before")
 	}
-	delete(m.network.regions, number)
+	delete(m.network.regionsByNumber, number)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (m memoryReader) Expose(buf []byte, _ bool) (r btl.Remote, ok bool) {
 
 // describedBytes returns n bytes at an offset of a peer's description. The network's mu is held.
 func (m memoryReader) describedBytes(peer framework.Incarnation, r btl.Remote, offset, n int64) ([]byte, error) {
-	mem := m.network.regions[binary.LittleEndian.Uint64(r[0:])]
+	mem := m.network.regionsByNumber[binary.LittleEndian.Uint64(r[0:])]
 	start, length := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[16:])
 	size := uint64(len(mem.bytes))
 	if mem.owner == nil || mem.owner.env.Self.Nonce != peer.Nonce || length == 0 || start > size || length > size-start {

@@ -13,15 +13,15 @@ import (
 type wire struct {
 	from, to *memoryModule
 	// The receiver, as the sender identifies it.
-	peer framework.Incarnation
+	receiverIncarnation framework.Incarnation
 	// The sender, as the receiver identifies it.
-	sender framework.Incarnation
+	senderIncarnation framework.Incarnation
 
 	// The following fields are guarded by the network's lock.
 	state wireState
 	// Reason of the end.
-	endReason error
-	frames    []*wireFrame
+	endReason     error
+	pendingFrames []*wireFrame
 	// Size of the pending frames.
 	pendingBytes int
 	// Whether the sender waits for space.
@@ -30,7 +30,7 @@ type wire struct {
 	dueCompletions []btl.LocalCompletion
 
 	// The following fields belong to the sender.
-	reserved []byte
+	reservedFrame []byte
 	// Number of payloads without a reported completion.
 	lentCount int
 	// No event of the path is reported any more.
@@ -57,8 +57,8 @@ var errPartialFrame = errors.New("the sender closed the path in the middle of a 
 type wireFrame struct {
 	data []byte
 	// Payload of a gathered frame in the sender's buffer.
-	payload []byte
-	done    btl.LocalCompletion
+	gatheredPayload []byte
+	done            btl.LocalCompletion
 }
 
 // pathCapacity is the capacity of a path in frames of the largest size.
@@ -73,22 +73,22 @@ func (w *wire) hasSpace(n int) bool {
 
 // push sends a frame. The network's mu is held.
 func (w *wire) push(frame *wireFrame) {
-	w.frames = append(w.frames, frame)
-	w.pendingBytes += len(frame.data) + len(frame.payload)
+	w.pendingFrames = append(w.pendingFrames, frame)
+	w.pendingBytes += len(frame.data) + len(frame.gatheredPayload)
 	w.to.env.Bell().Ring()
 }
 
 // pop removes the first frame. The network's mu is held.
 func (w *wire) pop() {
-	w.release(w.frames[:1])
-	w.frames = w.frames[1:]
+	w.release(w.pendingFrames[:1])
+	w.pendingFrames = w.pendingFrames[1:]
 	w.placedBytes = 0
 }
 
 // release releases the space of frames that are no longer read. The network's mu is held.
 func (w *wire) release(frames []*wireFrame) {
 	for _, frame := range frames {
-		w.pendingBytes -= len(frame.data) + len(frame.payload)
+		w.pendingBytes -= len(frame.data) + len(frame.gatheredPayload)
 		if frame.done != nil {
 			w.dueCompletions = append(w.dueCompletions, frame.done)
 		}
@@ -104,8 +104,8 @@ func (w *wire) end(why error) {
 	if w.state != wireLeft {
 		w.state, w.endReason = wireEnded, why
 	}
-	w.release(w.frames)
-	w.frames = nil
+	w.release(w.pendingFrames)
+	w.pendingFrames = nil
 	w.from.env.Bell().Ring()
 }
 
@@ -113,11 +113,11 @@ func (w *wire) end(why error) {
 func (w *wire) Reserve(n int, _ btl.Placement) []byte {
 	w.from.network.mu.Lock()
 	defer w.from.network.mu.Unlock()
-	w.reserved = nil
+	w.reservedFrame = nil
 	if w.hasSpace(n) {
-		w.reserved = make([]byte, n)
+		w.reservedFrame = make([]byte, n)
 	}
-	return w.reserved
+	return w.reservedFrame
 }
 
 // Commit implements btl.Endpoint.
@@ -125,9 +125,9 @@ func (w *wire) Commit(n int) {
 	w.from.network.mu.Lock()
 	defer w.from.network.mu.Unlock()
 	if w.state == wireOpen {
-		w.push(&wireFrame{data: w.reserved[:n]})
+		w.push(&wireFrame{data: w.reservedFrame[:n]})
 	}
-	w.reserved = nil
+	w.reservedFrame = nil
 }
 
 // Idle reports false while the receiver may read a payload, and for pending frames to the process
@@ -135,7 +135,7 @@ func (w *wire) Commit(n int) {
 func (w *wire) Idle() bool {
 	w.from.network.mu.Lock()
 	defer w.from.network.mu.Unlock()
-	return w.lentCount == 0 && (w.from != w.to || len(w.frames) == 0)
+	return w.lentCount == 0 && (w.from != w.to || len(w.pendingFrames) == 0)
 }
 
 // Close leaves copied frames to the receiver.
@@ -147,10 +147,10 @@ func (w *wire) Close() {
 	w.from.network.mu.Lock()
 	if w.state == wireRequested || w.state == wireOpen {
 		w.state = wireLeft
-		if i := slices.IndexFunc(w.frames, func(f *wireFrame) bool { return f.done != nil }); i >= 0 {
+		if i := slices.IndexFunc(w.pendingFrames, func(f *wireFrame) bool { return f.done != nil }); i >= 0 {
 			w.endReason = errPartialFrame
-			w.release(w.frames[i:])
-			w.frames = w.frames[:i]
+			w.release(w.pendingFrames[i:])
+			w.pendingFrames = w.pendingFrames[:i]
 		}
 	}
 	w.to.env.Bell().Ring()
@@ -186,13 +186,13 @@ func (w *wire) SendShort(h btl.ShortHeader, payload []byte) bool {
 func (w *wire) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	w.from.network.mu.Lock()
 	defer w.from.network.mu.Unlock()
-	w.reserved = nil
+	w.reservedFrame = nil
 	if len(header) > btl.GatherHeader || !w.hasSpace(len(header)+len(payload)) {
 		return false
 	}
-	w.push(&wireFrame{data: slices.Clone(header), payload: payload, done: c})
+	w.push(&wireFrame{data: slices.Clone(header), gatheredPayload: payload, done: c})
 	w.lentCount++
-	w.from.network.gathered.Add(1)
+	w.from.network.gatheredFrames.Add(1)
 	return true
 }
 
@@ -208,7 +208,7 @@ func (w *wire) Poll() (n int) {
 			w.end(errors.New("the peer closed the path after a malformed frame"))
 			w.from.network.mu.Unlock()
 			w.to.inboundWires = without(w.to.inboundWires, w)
-			w.to.env.Ended("btl memory", w.sender, "receive", err)
+			w.to.env.Ended("btl memory", w.senderIncarnation, "receive", err)
 			return n + 1
 		}
 		if !more {
@@ -223,7 +223,7 @@ func (w *wire) deliverNext() (came int, more bool, err error) {
 	f := w.from.network
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(w.frames) == 0 {
+	if len(w.pendingFrames) == 0 {
 		if w.state != wireOpen {
 			w.to.inboundWires = without(w.to.inboundWires, w)
 		}
@@ -233,28 +233,28 @@ func (w *wire) deliverNext() (came int, more bool, err error) {
 		}
 		return 0, false, err
 	}
-	frame := w.frames[0]
+	frame := w.pendingFrames[0]
 	var dst []byte
 	if frame.done != nil {
-		f.upcall(func() { dst = w.receiver.Place(frame.data, len(frame.payload)) })
-		if len(w.frames) == 0 || w.frames[0] != frame { // The sender has withdrawn it.
+		f.upcall(func() { dst = w.receiver.Place(frame.data, len(frame.gatheredPayload)) })
+		if len(w.pendingFrames) == 0 || w.pendingFrames[0] != frame { // The sender has withdrawn it.
 			return 0, true, nil
 		}
 	}
 	switch {
 	case dst != nil:
 		k := f.step(len(dst) - w.placedBytes)
-		w.placedBytes += copy(dst[w.placedBytes:w.placedBytes+k], frame.payload[w.placedBytes:])
-		if w.placedBytes < len(frame.payload) {
+		w.placedBytes += copy(dst[w.placedBytes:w.placedBytes+k], frame.gatheredPayload[w.placedBytes:])
+		if w.placedBytes < len(frame.gatheredPayload) {
 			return 1, false, nil
 		}
 		w.pop()
-		f.placed.Add(1)
-		f.upcall(func() { err = w.receiver.Placed(frame.data, len(frame.payload)) })
+		f.placedPayloads.Add(1)
+		f.upcall(func() { err = w.receiver.Placed(frame.data, len(frame.gatheredPayload)) })
 	case w.placedBytes > 0: // The receive has ended.
 		w.pop()
 	default:
-		whole := slices.Concat(frame.data, frame.payload)
+		whole := slices.Concat(frame.data, frame.gatheredPayload)
 		w.pop()
 		f.upcall(func() { err = w.receiver.Frame(whole) })
 	}

@@ -57,16 +57,16 @@ func (m *nullModule) Poll() (n int) {
 		if p.receiver == nil {
 			p.receiver = m.env.Upcall.Accept(p.peer)
 		}
-		for ; p.first != p.next && !p.ended; n++ {
-			frame := p.frames[p.first%nullFrames]
+		for ; p.oldestPending != p.nextSequence && !p.isEnded; n++ {
+			frame := p.frameRing[p.oldestPending%nullFrames]
 			if err := p.receiver.Frame(frame); err != nil {
-				m.paths[i].ended = true
+				m.paths[i].isEnded = true
 				m.env.Ended("btl null", p.peer, "receive", err)
 				break
 			}
-			p.first++
+			p.oldestPending++
 		}
-		if p.ended || p.closed {
+		if p.isEnded || p.isClosed {
 			m.paths = append(m.paths[:i], m.paths[i+1:]...)
 			i--
 		}
@@ -78,20 +78,20 @@ func (m *nullModule) Close() error { return nil }
 
 // nullPath is a path of the process to itself.
 type nullPath struct {
-	module   *nullModule
-	peer     framework.Incarnation
-	receiver btl.Inbound
-	frames   [nullFrames][]byte
-	// Sequence numbers of the oldest pending frame and of the next one.
-	first, next   uint
-	ended, closed bool
+	module    *nullModule
+	peer      framework.Incarnation
+	receiver  btl.Inbound
+	frameRing [nullFrames][]byte
+	// Sequence numbers of frames.
+	oldestPending, nextSequence uint
+	isEnded, isClosed           bool
 }
 
 func (p *nullPath) Reserve(n int, _ btl.Placement) []byte {
-	if p.next-p.first == nullFrames || p.ended || p.closed {
+	if p.nextSequence-p.oldestPending == nullFrames || p.isEnded || p.isClosed {
 		return nil
 	}
-	b := &p.frames[p.next%nullFrames]
+	b := &p.frameRing[p.nextSequence%nullFrames]
 	if cap(*b) < n {
 		*b = make([]byte, n)
 	}
@@ -100,11 +100,11 @@ func (p *nullPath) Reserve(n int, _ btl.Placement) []byte {
 }
 
 func (p *nullPath) Commit(n int) {
-	b := &p.frames[p.next%nullFrames]
+	b := &p.frameRing[p.nextSequence%nullFrames]
 	*b = (*b)[:n]
-	p.next++
+	p.nextSequence++
 	p.module.env.Engine.Nudge() // No bell rings for frames of the process itself.
 }
 
-func (p *nullPath) Idle() bool { return p.first == p.next || p.ended }
-func (p *nullPath) Close()     { p.closed = true }
+func (p *nullPath) Idle() bool { return p.oldestPending == p.nextSequence || p.isEnded }
+func (p *nullPath) Close()     { p.isClosed = true }

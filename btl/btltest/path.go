@@ -34,7 +34,7 @@ func (n *node) connect(to *node) *path {
 	p := &path{world: n.world, from: n, to: to}
 	var err error
 	n.locked(func() {
-		n.paths[to.peer.Incarnation] = p
+		n.latestPaths[to.peer.Incarnation] = p
 		p.Endpoint, err = n.module.Connect(to.peer)
 	})
 	if err != nil {
@@ -90,14 +90,14 @@ const patience = 1000
 func (p *path) awaitFrames(frames ...[]byte) {
 	n, right, left := p.to, 0, patience
 	n.until(fmt.Sprintf("%d frames", len(frames)), func() bool {
-		come := min(len(n.received), len(frames))
-		for right < come && bytes.Equal(n.received[right].frame, frames[right]) {
+		come := min(len(n.receivedFrames), len(frames))
+		for right < come && bytes.Equal(n.receivedFrames[right].frame, frames[right]) {
 			right++
 		}
 		if right < come {
 			left--
 		}
-		return len(n.received) >= len(frames) || n.lossOf(p.from) != nil || left == 0 || p.world.Context().Err() != nil
+		return len(n.receivedFrames) >= len(frames) || n.lossOf(p.from) != nil || left == 0 || p.world.Context().Err() != nil
 	})
 	n.takeFrames(p.from, frames)
 }

@@ -28,11 +28,11 @@ func remoteCases() claims {
 // remote is a process that reads memory of a peer, after a frame from the latter. owner is the
 // peer's module, and reads its own.
 type remote struct {
-	world  *world
-	reader *node
-	peer   *node
-	reads  btl.RMA
-	owner  btl.RMA
+	world     *world
+	reader    *node
+	peer      *node
+	readerRMA btl.RMA
+	ownerRMA  btl.RMA
 }
 
 // remote returns a pair whose first process exposes memory and whose second one reads.
@@ -49,7 +49,7 @@ func (w *world) newRemote(a, b *node) *remote {
 
 // allocate returns memory of the peer with pattern k.
 func (r *remote) allocate(k, n int) []byte {
-	mem, err := r.owner.Allocate(n)
+	mem, err := r.ownerRMA.Allocate(n)
 	r.world.Check(err)
 	if len(mem) != n {
 		r.world.Fatalf("Allocate(%d) returned %d bytes", n, len(mem))
@@ -61,13 +61,13 @@ func (r *remote) allocate(k, n int) []byte {
 
 // canRead calls CanRead with the lock held.
 func (r *remote) canRead(d btl.Remote, size int) (err error) {
-	r.reader.locked(func() { err = r.reads.CanRead(r.peer.peer.Incarnation, d, int64(size)) })
+	r.reader.locked(func() { err = r.readerRMA.CanRead(r.peer.peer.Incarnation, d, int64(size)) })
 	return err
 }
 
 // expose describes memory of the peer. It reports whether the process can read it.
 func (r *remote) expose(buf []byte, allocated bool) (d btl.Remote, ok bool) {
-	r.peer.locked(func() { d, ok = r.owner.Expose(buf, allocated) })
+	r.peer.locked(func() { d, ok = r.ownerRMA.Expose(buf, allocated) })
 	if !ok {
 		return d, false
 	}
@@ -99,12 +99,12 @@ func (r *remote) checkRead(d btl.Remote, buf []byte, offset, n int) {
 }
 
 func (r *remote) read(d btl.Remote, offset int64, dst []byte) (n int, err error) {
-	r.reader.locked(func() { n, err = r.reads.Read(r.peer.peer.Incarnation, d, offset, dst) })
+	r.reader.locked(func() { n, err = r.readerRMA.Read(r.peer.peer.Incarnation, d, offset, dst) })
 	return n, err
 }
 
 func (r *remote) notes(of framework.Incarnation) (notes []string) {
-	r.reader.locked(func() { notes = r.reads.Notes(of) })
+	r.reader.locked(func() { notes = r.readerRMA.Notes(of) })
 	return notes
 }
 
@@ -118,7 +118,7 @@ func (r *remote) forEachMethod(n int, f func(buf []byte, d btl.Remote)) (ways in
 			ways++
 		}
 	}
-	r.world.Check(r.owner.Free(mem))
+	r.world.Check(r.ownerRMA.Free(mem))
 	return ways
 }
 
@@ -156,7 +156,7 @@ func (w *world) readParts() {
 		}
 	}
 	for _, mem := range all {
-		w.Check(r.owner.Free(mem))
+		w.Check(r.ownerRMA.Free(mem))
 	}
 }
 
@@ -225,7 +225,7 @@ func (w *world) allocateRepeatedly() {
 		if d, ok := r.expose(mem, true); ok {
 			r.checkRead(d, mem, 0, len(mem)) // Not the memory of an earlier cycle.
 		}
-		w.Check(r.owner.Free(mem))
+		w.Check(r.ownerRMA.Free(mem))
 	})
 }
 
@@ -233,13 +233,13 @@ func (w *world) freeTwice() {
 	r := w.remote()
 	mem := r.allocate(1, 5000)
 	for what, bad := range map[string][]byte{"no memory": nil, "other memory": make([]byte, 5000), "a part": mem[1:], "a shorter part": mem[:100]} {
-		w.checkErrorText("Free of "+what, r.owner.Free(bad))
+		w.checkErrorText("Free of "+what, r.ownerRMA.Free(bad))
 	}
 	mem[4999] = 1 // The memory is still allocated.
-	w.Check(r.owner.Free(mem))
-	w.checkErrorText("Free of what is free", r.owner.Free(mem))
+	w.Check(r.ownerRMA.Free(mem))
+	w.checkErrorText("Free of what is free", r.ownerRMA.Free(mem))
 	for _, n := range []int{0, -1, math.MinInt, math.MaxInt} {
-		if _, err := r.owner.Allocate(n); err == nil {
+		if _, err := r.ownerRMA.Allocate(n); err == nil {
 			w.Fatalf("Allocate of %d bytes succeeds", n)
 		}
 	}

@@ -15,7 +15,7 @@ type copier struct {
 // copier skips the case if the other process cannot write.
 func (w *world) copier() *copier {
 	r := w.remote()
-	c := &copier{r, r.reads.Copier(), r.owner.Copier()}
+	c := &copier{r, r.readerRMA.Copier(), r.ownerRMA.Copier()}
 	if c.sharer == nil {
 		w.Skipf("only the receiver copies")
 	}

@@ -29,7 +29,7 @@ func (n *node) addToEngine() { n.engine.Add(n.module) }
 // outbox sends queued frames whenever its engine polls, as a protocol does.
 type outbox struct {
 	*path
-	frames [][]byte
+	unsentFrames [][]byte
 }
 
 // outbox returns an outbox that sends frames from now on.
@@ -42,8 +42,8 @@ func (p *path) outbox(frames ...[]byte) *outbox {
 
 // Poll implements progress.Source.
 func (o *outbox) Poll() (n int) {
-	for len(o.frames) > 0 && o.trySend(o.frames[0]) {
-		o.frames = o.frames[1:]
+	for len(o.unsentFrames) > 0 && o.trySend(o.unsentFrames[0]) {
+		o.unsentFrames = o.unsentFrames[1:]
 		n++
 	}
 	return n
@@ -54,8 +54,8 @@ func (o *outbox) Poll() (n int) {
 func (n *node) sleepUntil(cond func() bool) {
 	n.locked(func() {
 		for !cond() && len(n.losses) == 0 {
-			n.event.Reset()
-			if err := n.engine.Wait(n.world.Context(), &n.event, nil); err != nil {
+			n.eventCompletion.Reset()
+			if err := n.engine.Wait(n.world.Context(), &n.eventCompletion, nil); err != nil {
 				n.world.Fatalf("rank %d: asleep: %w", n.rank, err)
 			}
 		}
@@ -91,7 +91,7 @@ func (w *world) arrivalWakes() {
 				if k%5 == 0 {
 					time.Sleep(nap)
 				}
-				n.locked(func() { out.frames = append(out.frames, frame); out.Poll() })
+				n.locked(func() { out.unsentFrames = append(out.unsentFrames, frame); out.Poll() })
 			}
 			sent := func() {}
 			if alone { // Before or during its sleep.
@@ -100,7 +100,7 @@ func (w *world) arrivalWakes() {
 				send()
 			}
 			if !mine || alone {
-				n.sleepUntil(func() bool { return len(n.received) > 0 })
+				n.sleepUntil(func() bool { return len(n.receivedFrames) > 0 })
 				n.takeFrames(to, [][]byte{frame})
 			}
 			sent()
@@ -124,7 +124,7 @@ func (w *world) roomWakes() {
 	}
 	out := p.outbox(frames...)
 	a.locked(func() { out.Poll() })
-	b.sleepUntil(func() bool { return len(b.received) >= len(frames) })
+	b.sleepUntil(func() bool { return len(b.receivedFrames) >= len(frames) })
 	b.takeFrames(a, frames)
 }
 
@@ -184,7 +184,7 @@ func (w *world) manyPeers() {
 			out := n.connect(to).outbox()
 			n.locked(func() {
 				for k := range frames {
-					out.frames = append(out.frames, frame(rank, to.rank, k))
+					out.unsentFrames = append(out.unsentFrames, frame(rank, to.rank, k))
 				}
 			})
 		}

@@ -34,17 +34,17 @@ type node struct {
 	module   btl.Module
 	isClosed bool
 
-	// Latest path to each process.
-	paths    map[framework.Incarnation]*path
-	received []receivedFrame
-	losses   []loss
-	// onFrame, if set, receives the frames, and received stays empty.
+	latestPaths    map[framework.Incarnation]*path
+	receivedFrames []receivedFrame
+	losses         []loss
+	// onFrame, if set, receives the frames, and receivedFrames stays empty.
 	onFrame func(from framework.Incarnation, frame []byte) error
-	// place, if set, returns the destinations of payloads. placed is called when they are complete.
-	place  func(header []byte, size int) []byte
-	placed func(header []byte, size int) error
-	// event completes at each event for a sleeping waiter.
-	event progress.Completion
+	// placePayload, if set, returns the destinations of payloads. payloadPlaced is called when they are
+	// complete.
+	placePayload  func(header []byte, size int) []byte
+	payloadPlaced func(header []byte, size int) error
+	// eventCompletion completes at each event for a sleeping waiter.
+	eventCompletion progress.Completion
 }
 
 type receivedFrame struct {
@@ -79,7 +79,7 @@ func newWorld(t *kittest.T, s Subject, size int) *world {
 // engine, because the case polls.
 func (w *world) open(rank int, opt progress.Options) *node {
 	env, c := w.job.Begin(rank, opt), w.subject.Component
-	n := &node{world: w, rank: rank, engine: env.Engine, paths: map[framework.Incarnation]*path{}}
+	n := &node{world: w, rank: rank, engine: env.Engine, latestPaths: map[framework.Incarnation]*path{}}
 	params := kittest.Params(c, func(params any) {
 		if w.subject.Params != nil {
 			w.subject.Params(rank, params)
@@ -211,7 +211,7 @@ func (n *node) recordLoss(l loss) {
 	if errors.Is(l.err, framework.ErrPeerClosed) != l.hasPeerLeft {
 		n.world.Errorf("rank %d: want PeerChanged for a closed process and PathDown otherwise: %w", n.rank, l.err)
 	}
-	p := n.paths[l.peer]
+	p := n.latestPaths[l.peer]
 	if p != nil && p.isOpened && errors.Is(l.err, btl.ErrNeverOpened) {
 		n.world.Errorf("rank %d: ErrNeverOpened after a successful Reserve: %w", n.rank, l.err)
 	}
@@ -257,8 +257,8 @@ func (n *node) awaitLoss(peer framework.Incarnation, try func()) error {
 func noTry() {}
 
 func (n *node) notify() {
-	if !n.event.Done() {
-		n.engine.Complete(&n.event)
+	if !n.eventCompletion.Done() {
+		n.engine.Complete(&n.eventCompletion)
 	}
 }
 
@@ -281,7 +281,7 @@ func (p *inbound) Frame(frame []byte) (err error) {
 	if n.onFrame != nil {
 		err = n.onFrame(p.from, frame)
 	} else {
-		n.received = append(n.received, receivedFrame{p.from, bytes.Clone(frame)})
+		n.receivedFrames = append(n.receivedFrames, receivedFrame{p.from, bytes.Clone(frame)})
 	}
 	p.isEnded = err != nil
 	n.notify()
@@ -292,7 +292,7 @@ func (p *inbound) Frame(frame []byte) (err error) {
 func (n *node) takeFrames(from *node, frames [][]byte) {
 	var got []receivedFrame
 	var lost []loss
-	n.locked(func() { got, n.received, lost = n.received, nil, n.losses })
+	n.locked(func() { got, n.receivedFrames, lost = n.receivedFrames, nil, n.losses })
 	for i := range min(len(got), len(frames)) {
 		if got[i].from != from.peer.Incarnation {
 			n.world.Fatalf("rank %d: frame %d from process %v, want %v", n.rank, i, got[i].from, from.peer.Incarnation)
