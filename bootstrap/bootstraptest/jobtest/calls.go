@@ -49,7 +49,7 @@ type request struct {
 	Proc           framework.Proc
 	Nonce          uint64
 	Comm           cid.Extended
-	Wait           bool
+	MustWait       bool
 	IsEnabled      bool
 	// Timeout is that of bootstrap.WithTimeout, or 0.
 	Timeout time.Duration
@@ -65,23 +65,23 @@ func (q request) withTimeout(ctx context.Context) context.Context {
 
 // reply is the result of a request, or an event.
 type reply struct {
-	ID        uint64
-	Err       *failure
-	Value     []byte
-	OK        bool
-	ContextID uint64
-	Payloads  [][]byte
-	Names     []string
-	Pset      psetReply
-	Changed   changeReply
-	Event     *bootstrap.Event
+	ID          uint64
+	Err         *failure
+	Value       []byte
+	IsFound     bool
+	ContextID   uint64
+	Payloads    [][]byte
+	Names       []string
+	PsetReply   psetReply
+	ChangeReply changeReply
+	Event       *bootstrap.Event
 }
 
 // psetReply is a bootstrap.PsetInfo.
 type psetReply struct {
-	Name    string
-	Members []framework.Proc
-	Dynamic bool
+	Name      string
+	Members   []framework.Proc
+	IsDynamic bool
 }
 
 // sentinels are the errors that cases of the kit compare.
@@ -100,7 +100,7 @@ type failure struct {
 	SentinelIndexes []int
 	// The error wraps the cause of its context.
 	WrapsCause bool
-	Missing    *framework.MissingError
+	MissingErr *framework.MissingError
 }
 
 // errContextEnded is the cause of contexts that end in the process.
@@ -117,7 +117,7 @@ func failureOf(err error) *failure {
 		}
 	}
 	if m, ok := errors.AsType[*framework.MissingError](err); ok {
-		f.Missing = m
+		f.MissingErr = m
 	}
 	return f
 }
@@ -125,7 +125,7 @@ func failureOf(err error) *failure {
 // remoteError is a failure in the test. cause is the cause of its context there.
 type remoteError struct {
 	failure
-	cause error
+	ctxCause error
 }
 
 func (e *remoteError) Error() string { return e.Text }
@@ -136,27 +136,27 @@ func (e *remoteError) Is(target error) bool {
 			return true
 		}
 	}
-	return e.WrapsCause && e.cause != nil && errors.Is(e.cause, target)
+	return e.WrapsCause && e.ctxCause != nil && errors.Is(e.ctxCause, target)
 }
 
 func (e *remoteError) As(target any) bool {
 	m, ok := target.(**framework.MissingError)
-	if ok && e.Missing != nil {
-		*m = e.Missing
+	if ok && e.MissingErr != nil {
+		*m = e.MissingErr
 	}
-	return ok && e.Missing != nil
+	return ok && e.MissingErr != nil
 }
 
 // rankServer executes the requests in the process.
 type rankServer struct {
-	client bootstrap.Client
-	calls  sync.WaitGroup
+	client       bootstrap.Client
+	runningCalls sync.WaitGroup
 
 	writeMu sync.Mutex
 	enc     *gob.Encoder
 
-	mu      sync.Mutex
-	cancels map[uint64]context.CancelCauseFunc
+	mu          sync.Mutex
+	cancelsByID map[uint64]context.CancelCauseFunc
 }
 
 // run executes requests until opExit. An error means that the test has ended.
@@ -173,7 +173,7 @@ func (s *rankServer) run(ctx context.Context, dec *gob.Decoder) error {
 			return nil
 		case opCancel:
 			s.mu.Lock()
-			if cancel := s.cancels[q.ID]; cancel != nil {
+			if cancel := s.cancelsByID[q.ID]; cancel != nil {
 				cancel(errContextEnded)
 			}
 			s.mu.Unlock()
@@ -184,13 +184,13 @@ func (s *rankServer) run(ctx context.Context, dec *gob.Decoder) error {
 			cancel(errContextEnded)
 		}
 		s.mu.Lock()
-		s.cancels[q.ID] = cancel
+		s.cancelsByID[q.ID] = cancel
 		s.mu.Unlock()
-		s.calls.Go(func() {
+		s.runningCalls.Go(func() {
 			got, err := s.execute(ctx, q)
 			cancel(nil)
 			s.mu.Lock()
-			delete(s.cancels, q.ID)
+			delete(s.cancelsByID, q.ID)
 			s.mu.Unlock()
 			got.ID, got.Err = q.ID, failureOf(err)
 			s.sendReply(got)
@@ -238,13 +238,13 @@ func (s *rankServer) executeOptional(ctx context.Context, q request) (r reply, e
 	case opUnpublish:
 		err = names.Unpublish(ctx, q.Name)
 	case opLookup:
-		r.Value, r.OK, err = names.Lookup(ctx, q.Name, q.Wait)
+		r.Value, r.IsFound, err = names.Lookup(ctx, q.Name, q.MustWait)
 	case opPsets:
 		r.Names, err = psets.Psets(ctx)
 	case opPset:
 		var info bootstrap.PsetInfo
 		info, err = psets.Pset(ctx, q.Name)
-		r.Pset = psetReply{Name: info.Name, Members: info.Members.List(), Dynamic: info.Dynamic}
+		r.PsetReply = psetReply{Name: info.Name, Members: info.Members.List(), IsDynamic: info.Dynamic}
 	case opChange:
 		return s.executeChange(ctx, q.Change)
 	case opBegin:

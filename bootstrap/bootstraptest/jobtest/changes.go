@@ -29,9 +29,9 @@ type changeRequest struct {
 	// Set, or delta.
 	Name string
 	// Key, or provided name.
-	Key   string
-	Value []byte
-	Wait  bool
+	Key      string
+	Value    []byte
+	MustWait bool
 }
 
 // changeReply is the result of a call of a bootstrap.Changer.
@@ -58,13 +58,13 @@ func (c changes) DeletePset(ctx context.Context, name string) error {
 }
 
 func (c changes) Query(ctx context.Context, pset string, wait bool) (bootstrap.Change, bool, error) {
-	got, err := c.call(ctx, changeRequest{Method: methodQuery, Name: pset, Wait: wait})
-	return got.Changed.Change, got.OK, err
+	got, err := c.call(ctx, changeRequest{Method: methodQuery, Name: pset, MustWait: wait})
+	return got.ChangeReply.Change, got.IsFound, err
 }
 
 func (c changes) Integrate(ctx context.Context, delta, provide string) (bootstrap.Integration, error) {
 	got, err := c.call(ctx, changeRequest{Method: methodIntegrate, Name: delta, Key: provide})
-	return got.Changed.Integration, err
+	return got.ChangeReply.Integration, err
 }
 
 func (c changes) FinishChange(ctx context.Context, delta string) error {
@@ -91,9 +91,9 @@ func (s *rankServer) executeChange(ctx context.Context, q changeRequest) (r repl
 	case methodDelete:
 		err = c.DeletePset(ctx, q.Name)
 	case methodQuery:
-		r.Changed.Change, r.OK, err = c.Query(ctx, q.Name, q.Wait)
+		r.ChangeReply.Change, r.IsFound, err = c.Query(ctx, q.Name, q.MustWait)
 	case methodIntegrate:
-		r.Changed.Integration, err = c.Integrate(ctx, q.Name, q.Key)
+		r.ChangeReply.Integration, err = c.Integrate(ctx, q.Name, q.Key)
 	case methodFinish:
 		err = c.FinishChange(ctx, q.Name)
 	case methodPublish:

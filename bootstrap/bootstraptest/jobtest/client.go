@@ -137,8 +137,8 @@ func (d directory) Unpublish(ctx context.Context, name string) error {
 }
 
 func (d directory) Lookup(ctx context.Context, name string, wait bool) ([]byte, bool, error) {
-	got, err := d.r.call(ctx, request{Op: opLookup, Name: name, Wait: wait})
-	return got.Value, got.OK, err
+	got, err := d.r.call(ctx, request{Op: opLookup, Name: name, MustWait: wait})
+	return got.Value, got.IsFound, err
 }
 
 type psets struct{ r *rank }
@@ -150,7 +150,7 @@ func (p psets) Psets(ctx context.Context) ([]string, error) {
 
 func (p psets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo, error) {
 	got, err := p.r.call(ctx, request{Op: opPset, Name: name})
-	return bootstrap.PsetInfo{Name: got.Pset.Name, Members: framework.ProcsOf(got.Pset.Members...), Dynamic: got.Pset.Dynamic}, err
+	return bootstrap.PsetInfo{Name: got.PsetReply.Name, Members: framework.ProcsOf(got.PsetReply.Members...), Dynamic: got.PsetReply.IsDynamic}, err
 }
 
 // events forwards the calls of an EventSource, and returns once the process has made them. It

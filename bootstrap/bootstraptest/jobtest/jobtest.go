@@ -58,7 +58,7 @@ func newFactory(start Start, mortal, grows bool) bootstraptest.Factory {
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
-		j := &job{ranks: make([]*rank, want.Size), deaths: make(chan bootstrap.Event, want.Size), wait: wait, listener: l.(*net.UnixListener), want: want, addedChanged: make(chan struct{})}
+		j := &job{ranks: make([]*rank, want.Size), deathEvents: make(chan bootstrap.Event, want.Size), waitLauncher: wait, listener: l.(*net.UnixListener), want: want, addedChanged: make(chan struct{})}
 		if err := j.accept(ctx); err != nil {
 			return nil, errors.Join(err, j.close())
 		}
@@ -68,7 +68,7 @@ func newFactory(start Start, mortal, grows bool) bootstraptest.Factory {
 			out.ReportDead = j.reportDead
 		}
 		if grows {
-			j.accepting.Go(j.acceptAdded)
+			j.acceptorGroup.Go(j.acceptAdded)
 			out.Added = j.addedClient
 		}
 		for _, r := range j.ranks {
@@ -83,16 +83,16 @@ type job struct {
 	// nil for a rank that has not connected.
 	ranks []*rank
 	// Events PeerFailed of all processes. Further ones are dropped.
-	deaths chan bootstrap.Event
-	wait   func() error
+	deathEvents  chan bootstrap.Event
+	waitLauncher func() error
 
 	listener *net.UnixListener
 	want     bootstraptest.Want
-	// Goroutine of acceptAdded.
-	accepting sync.WaitGroup
+	// The goroutine of acceptAdded.
+	acceptorGroup sync.WaitGroup
 	// Guards the fields below.
-	mu    sync.Mutex
-	added map[int]*rank
+	mu         sync.Mutex
+	addedRanks map[int]*rank
 	// Error of an added process.
 	addedErr error
 	// Closed with each added process and replaced.
@@ -115,7 +115,7 @@ func (j *job) rank(rank int) *rank {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.added[rank]
+	return j.addedRanks[rank]
 }
 
 // acceptAdded accepts added processes until the job closes.
@@ -130,17 +130,17 @@ func (j *job) acceptAdded() {
 		}
 		var r *rank
 		if err = gob.NewEncoder(conn).Encode(j.env()); err == nil {
-			r, err = acceptRank(conn, time.Now().Add(openTimeout), j.deaths)
+			r, err = acceptRank(conn, time.Now().Add(openTimeout), j.deathEvents)
 		}
 		j.mu.Lock()
 		if err != nil {
 			conn.Close()
 			j.addedErr = errors.Join(j.addedErr, err)
 		} else {
-			if j.added == nil {
-				j.added = map[int]*rank{}
+			if j.addedRanks == nil {
+				j.addedRanks = map[int]*rank{}
 			}
-			j.added[int(r.id.Proc.Rank)] = r
+			j.addedRanks[int(r.id.Proc.Rank)] = r
 		}
 		close(j.addedChanged)
 		j.addedChanged = make(chan struct{})
@@ -152,7 +152,7 @@ func (j *job) acceptAdded() {
 func (j *job) addedClient(ctx context.Context, rank int) (bootstrap.Client, error) {
 	for {
 		j.mu.Lock()
-		r, err, changed := j.added[rank], j.addedErr, j.addedChanged
+		r, err, changed := j.addedRanks[rank], j.addedErr, j.addedChanged
 		j.mu.Unlock()
 		if r != nil {
 			return r.client(), nil
@@ -197,7 +197,7 @@ func (j *job) accept(ctx context.Context) error {
 	for len(conns) > 0 {
 		conn := conns[0]
 		conns = conns[1:]
-		r, err := acceptRank(conn, end, j.deaths)
+		r, err := acceptRank(conn, end, j.deathEvents)
 		if err == nil && j.ranks[r.id.Proc.Rank] != nil {
 			err = fmt.Errorf("two processes are %v", r.id.Proc)
 		}
@@ -216,9 +216,9 @@ func (j *job) close() error {
 	var errs []error
 	killed := false
 	j.listener.Close()
-	j.accepting.Wait()
+	j.acceptorGroup.Wait()
 	var all sync.WaitGroup
-	ranks := slices.AppendSeq(slices.Clone(j.ranks), maps.Values(j.added))
+	ranks := slices.AppendSeq(slices.Clone(j.ranks), maps.Values(j.addedRanks))
 	failed := make([]error, len(ranks))
 	for i, r := range ranks {
 		if r == nil {
@@ -229,7 +229,7 @@ func (j *job) close() error {
 	}
 	all.Wait()
 	errs = append(errs, failed...)
-	if err := j.wait(); err != nil && !killed { // A launcher may report the kill.
+	if err := j.waitLauncher(); err != nil && !killed { // A launcher may report the kill.
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -244,7 +244,7 @@ func (j *job) reportDead(rank int) (reason string, err error) {
 	defer syscall.Kill(r.pid, syscall.SIGCONT)
 	for end := time.After(reportTimeout); ; {
 		select {
-		case e := <-j.deaths:
+		case e := <-j.deathEvents:
 			if e.Proc == r.id.Proc {
 				return e.Reason, nil
 			}
@@ -276,7 +276,7 @@ type rank struct {
 	conn     net.Conn
 	isKilled bool
 	// That of job.
-	deaths chan<- bootstrap.Event
+	deathEvents chan<- bootstrap.Event
 
 	writeMu sync.Mutex
 	enc     *gob.Encoder
@@ -286,7 +286,7 @@ type rank struct {
 	// nil once the connection has ended.
 	pendingCalls map[uint64]chan reply
 	onEvent      func(bootstrap.Event)
-	done         chan struct{}
+	connEnded    chan struct{}
 }
 
 func acceptRank(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*rank, error) {
@@ -305,8 +305,8 @@ func acceptRank(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*r
 		return nil, err
 	}
 	r := &rank{
-		id: h.Identity, pid: h.Pid, features: h.Features, conn: conn, enc: gob.NewEncoder(conn), deaths: deaths,
-		pendingCalls: map[uint64]chan reply{}, done: make(chan struct{}),
+		id: h.Identity, pid: h.Pid, features: h.Features, conn: conn, enc: gob.NewEncoder(conn), deathEvents: deaths,
+		pendingCalls: map[uint64]chan reply{}, connEnded: make(chan struct{}),
 	}
 	go r.read(dec)
 	return r, nil
@@ -314,7 +314,7 @@ func acceptRank(conn net.Conn, end time.Time, deaths chan<- bootstrap.Event) (*r
 
 // read delivers replies and events until the connection ends.
 func (r *rank) read(dec *gob.Decoder) {
-	defer close(r.done)
+	defer close(r.connEnded)
 	for {
 		var got reply
 		err := dec.Decode(&got)
@@ -346,7 +346,7 @@ func (r *rank) recordDeath(e bootstrap.Event) {
 		return
 	}
 	select {
-	case r.deaths <- e:
+	case r.deathEvents <- e:
 	default:
 	}
 }
@@ -374,7 +374,7 @@ func (r *rank) call(ctx context.Context, q request) (reply, error) {
 	if got.Err == nil {
 		return got, nil
 	}
-	return got, &remoteError{failure: *got.Err, cause: context.Cause(ctx)}
+	return got, &remoteError{failure: *got.Err, ctxCause: context.Cause(ctx)}
 }
 
 func (r *rank) send(q request) error {
@@ -387,7 +387,7 @@ func (r *rank) send(q request) error {
 func (r *rank) kill() error {
 	r.isKilled = true
 	err := syscall.Kill(r.pid, syscall.SIGKILL)
-	<-r.done
+	<-r.connEnded
 	return err
 }
 
@@ -404,7 +404,7 @@ func (r *rank) shutdown() error {
 	if sent := r.send(request{Op: opExit}); sent != nil {
 		return errors.Join(err, sent)
 	}
-	<-r.done
+	<-r.connEnded
 	return err
 }
 
@@ -433,11 +433,11 @@ func Serve(ctx context.Context, address string, open func(ctx context.Context, e
 	if sent := enc.Encode(h); err != nil || sent != nil {
 		return errors.Join(err, sent)
 	}
-	s := &rankServer{client: c, enc: enc, cancels: map[uint64]context.CancelCauseFunc{}}
+	s := &rankServer{client: c, enc: enc, cancelsByID: map[uint64]context.CancelCauseFunc{}}
 	err = s.run(ctx, dec)
 	if closed := c.Close(); !errors.Is(closed, framework.ErrClosed) {
 		err = errors.Join(err, closed)
 	}
-	s.calls.Wait()
+	s.runningCalls.Wait()
 	return err
 }
