@@ -23,25 +23,25 @@ const docsPPN = 8
 
 // row is a row of the table in docs/scale.md.
 type row struct {
-	nodes                 int
-	single, world, sparse cost
+	nodeCount                         int
+	singleCost, worldCost, sparseCost cost
 }
 
 // cost is the cost of the communicators of a job.
 type cost struct {
-	elapsed time.Duration
-	rounds  int
-	// Most bytes of a process through the bootstrap.
-	launcher int64
-	// Bytes on each node.
-	table int64
+	elapsed    time.Duration
+	roundCount int
+	// Most of a process through the bootstrap.
+	launcherBytes int64
+	// On each node.
+	tableBytes int64
 }
 
 // measureRow creates the communicators of a row: a world by a single construct and in levels, and a sparse world.
 func measureRow(o options, nodes int) (row, error) {
-	o.nodes = nodes
-	r := row{nodes: nodes}
-	m, err := newMembers(o.ppn)
+	o.nodeCount = nodes
+	r := row{nodeCount: nodes}
+	m, err := newMembers(o.procsPerNode)
 	if err != nil {
 		return r, err
 	}
@@ -54,20 +54,20 @@ func measureRow(o options, nodes int) (row, error) {
 				return cost{}, fmt.Errorf("member %d: %w", i, outcome.Err)
 			}
 		}
-		return cost{elapsed: result.Elapsed, rounds: result.Rounds, launcher: result.MostLauncherBytes}, nil
+		return cost{elapsed: result.Elapsed, roundCount: result.Rounds, launcherBytes: result.MostLauncherBytes}, nil
 	}
 	one := o
-	one.nodes = 1
+	one.nodeCount = 1
 	shared, err := single(one)
 	if err != nil {
 		return r, err
 	}
 	if nodes == 1 {
-		r.single, r.world, r.sparse = shared, shared, shared
+		r.singleCost, r.worldCost, r.sparseCost = shared, shared, shared
 		return r, nil
 	}
 	if nodes <= mostSingle {
-		if r.single, err = single(o); err != nil {
+		if r.singleCost, err = single(o); err != nil {
 			return r, err
 		}
 	}
@@ -79,8 +79,8 @@ func measureRow(o options, nodes int) (row, error) {
 	if err != nil {
 		return r, err
 	}
-	r.world = cost{world.Elapsed, world.Rounds, world.MostLauncherBytes, int64(world.table)}
-	r.sparse = cost{shared.elapsed + roots.Elapsed, shared.rounds + roots.Rounds, shared.launcher + roots.MostLauncherBytes, int64(roots.table + roots.table/nodes*o.ppn)}
+	r.worldCost = cost{world.Elapsed, world.Rounds, world.MostLauncherBytes, int64(world.tableBytes)}
+	r.sparseCost = cost{shared.elapsed + roots.Elapsed, shared.roundCount + roots.Rounds, shared.launcherBytes + roots.MostLauncherBytes, int64(roots.tableBytes + roots.tableBytes/nodes*o.procsPerNode)}
 	return r, nil
 }
 
@@ -92,16 +92,16 @@ const tableHead = `| nodes | single construct, time | in one process | world, ti
 `
 
 func (r row) String() string {
-	if r.nodes == 1 {
-		return fmt.Sprintf("| 1 | %s | %s | the same | | | | the same | | |\n", milliseconds(r.single.elapsed), size(r.single.launcher))
+	if r.nodeCount == 1 {
+		return fmt.Sprintf("| 1 | %s | %s | the same | | | | the same | | |\n", milliseconds(r.singleCost.elapsed), size(r.singleCost.launcherBytes))
 	}
 	single := "| | |"
-	if r.nodes <= mostSingle {
-		single = fmt.Sprintf("| %s | %s |", milliseconds(r.single.elapsed), size(r.single.launcher))
+	if r.nodeCount <= mostSingle {
+		single = fmt.Sprintf("| %s | %s |", milliseconds(r.singleCost.elapsed), size(r.singleCost.launcherBytes))
 	}
-	return fmt.Sprintf("| %d %s %s | %s | %d | %s | %s | %s | %s |\n", r.nodes, single,
-		milliseconds(r.world.elapsed), size(r.world.launcher), r.world.rounds, size(r.world.table),
-		milliseconds(r.sparse.elapsed), size(r.sparse.launcher), size(r.sparse.table))
+	return fmt.Sprintf("| %d %s %s | %s | %d | %s | %s | %s | %s |\n", r.nodeCount, single,
+		milliseconds(r.worldCost.elapsed), size(r.worldCost.launcherBytes), r.worldCost.roundCount, size(r.worldCost.tableBytes),
+		milliseconds(r.sparseCost.elapsed), size(r.sparseCost.launcherBytes), size(r.sparseCost.tableBytes))
 }
 
 func milliseconds(d time.Duration) string {
@@ -129,7 +129,7 @@ func runDocs(out io.Writer, o options) error {
 		rows, table = append(rows, r), table+r.String()
 		fmt.Fprint(out, r)
 	}
-	path := filepath.Join(o.docs, "scale.md")
+	path := filepath.Join(o.docsDir, "scale.md")
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func runDocs(out io.Writer, o options) error {
 	if err := os.WriteFile(path, []byte(before+beginMark+table+endMark+after), 0o644); err != nil {
 		return err
 	}
-	return draws(filepath.Join(o.docs, "plots", "scale.svg"), rows)
+	return draws(filepath.Join(o.docsDir, "plots", "scale.svg"), rows)
 }
 
 // draws draws the times of the rows.
@@ -158,16 +158,16 @@ func draws(path string, rows []row) error {
 		name string
 		of   func(row) cost
 	}{
-		{"world, single construct", func(r row) cost { return r.single }},
-		{"world, in levels", func(r row) cost { return r.world }},
-		{"sparse world", func(r row) cost { return r.sparse }},
+		{"world, single construct", func(r row) cost { return r.singleCost }},
+		{"world, in levels", func(r row) cost { return r.worldCost }},
+		{"sparse world", func(r row) cost { return r.sparseCost }},
 	} {
 		var points plotter.XYs
 		for _, r := range rows {
 			if curve.of(r).elapsed == 0 {
 				continue
 			}
-			points = append(points, plotter.XY{X: float64(r.nodes), Y: curve.of(r).elapsed.Seconds() * 1000})
+			points = append(points, plotter.XY{X: float64(r.nodeCount), Y: curve.of(r).elapsed.Seconds() * 1000})
 		}
 		line, dots, err := plotter.NewLinePoints(points)
 		if err != nil {

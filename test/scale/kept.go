@@ -13,20 +13,20 @@ import (
 // creation is a communicator that the model has created.
 type creation struct {
 	wireuptest.Result
-	// Bytes of the table, once on each node.
-	table int
+	// Once on each node.
+	tableBytes int
 	// Private bytes of a process for the communicator before its first message, with the processes of the creation. They are
 	// measured with real structures, which are not those of transports.
-	ordinary, most int64
+	ordinaryBytes, mostBytes int64
 	// Number of peers of these two in the creation.
 	ordinaryPeers, mostPeers int
-	samples                  int
+	sampleCount              int
 }
 
 // newCreation measures the bytes that processes keep. Ordinary processes are the samples that have as many peers as their median. The process
 // with the most peers may have no sample. Then that with the most peers of all samples gets the others, too.
 func newCreation(r wireuptest.Result, s *samples) (*creation, error) {
-	c := &creation{Result: r, table: len(r.Outcomes[0].Table.Bytes())}
+	c := &creation{Result: r, tableBytes: len(r.Outcomes[0].Table.Bytes())}
 	if s == nil {
 		return c, nil
 	}
@@ -35,30 +35,30 @@ func newCreation(r wireuptest.Result, s *samples) (*creation, error) {
 		peers = append(peers, r.Outcomes[i].Peers)
 	}
 	slices.Sort(peers)
-	c.samples, c.ordinaryPeers, c.mostPeers = len(s.list), peers[len(peers)/2], peers[len(peers)-1]
-	for _, x := range s.list {
-		x.peers = r.Outcomes[x.member].Peers
+	c.sampleCount, c.ordinaryPeers, c.mostPeers = len(s.sampleList), peers[len(peers)/2], peers[len(peers)-1]
+	for _, x := range s.sampleList {
+		x.peerCount = r.Outcomes[x.groupRank].Peers
 	}
-	slices.SortStableFunc(s.list, func(a, b *sample) int { return a.peers - b.peers })
-	last := len(s.list) - 1
+	slices.SortStableFunc(s.sampleList, func(a, b *sample) int { return a.peerCount - b.peerCount })
+	last := len(s.sampleList) - 1
 	if last == 0 { // A group of one.
 		var err error
-		c.most, err = s.measure(r, s.list)
-		c.ordinary = c.most
+		c.mostBytes, err = s.measure(r, s.sampleList)
+		c.ordinaryBytes = c.mostBytes
 		return c, err
 	}
-	most, rest, median := s.list[last], s.list[:last], s.list[last/2].peers
-	isOrdinary := func(x *sample) bool { return x.peers == median }
+	most, rest, median := s.sampleList[last], s.sampleList[:last], s.sampleList[last/2].peerCount
+	isOrdinary := func(x *sample) bool { return x.peerCount == median }
 	first := slices.IndexFunc(rest, isOrdinary)
 	end := first
 	for end < len(rest) && isOrdinary(rest[end]) {
-		rest[end].peers = c.ordinaryPeers
+		rest[end].peerCount = c.ordinaryPeers
 		end++
 	}
-	most.peers = c.mostPeers
+	most.peerCount = c.mostPeers
 	var err error
-	if c.ordinary, err = s.measure(r, rest[first:end]); err == nil {
-		c.most, err = s.measure(r, s.list[last:])
+	if c.ordinaryBytes, err = s.measure(r, rest[first:end]); err == nil {
+		c.mostBytes, err = s.measure(r, s.sampleList[last:])
 	}
 	if err == nil {
 		err = s.accept(r, slices.Concat(rest[:first], rest[end:]))
@@ -90,7 +90,7 @@ func report(out io.Writer, title string, c *creation) {
 	fmt.Fprintf(out, "  bootstrap %s, at most %s by a process; messages %s\n",
 		size(c.Total.LauncherBytes), size(c.MostLauncherBytes), size(c.Total.MessageBytes))
 	fmt.Fprintf(out, "  kept before the first message: table %s on each node; in a process %s with %d peers in the creation, %s with %d (%d processes measured)\n",
-		size(int64(c.table)), size(c.ordinary), c.ordinaryPeers, size(c.most), c.mostPeers, c.samples)
+		size(int64(c.tableBytes)), size(c.ordinaryBytes), c.ordinaryPeers, size(c.mostBytes), c.mostPeers, c.sampleCount)
 }
 
 // checkWorld compares a world with the limits, and with a world of few nodes.
@@ -103,9 +103,9 @@ func checkWorld(out io.Writer, c, few *creation) error {
 	}{
 		{"rounds, to those of the reference", ratio, mostRoundsRatio, fmt.Sprintf("%.2f", ratio)},
 		{"bytes of a process through the bootstrap", float64(c.MostLauncherBytes), mostLauncherBytes, size(c.MostLauncherBytes)},
-		{"table of a node", float64(c.table), mostTableBytes, size(int64(c.table))},
-		{"kept in the median process", float64(c.ordinary), mostMedianBytes, size(c.ordinary)},
-		{"kept in the root with the most peers", float64(c.most), mostRootBytes, size(c.most)},
+		{"table of a node", float64(c.tableBytes), mostTableBytes, size(int64(c.tableBytes))},
+		{"kept in the median process", float64(c.ordinaryBytes), mostMedianBytes, size(c.ordinaryBytes)},
+		{"kept in the root with the most peers", float64(c.mostBytes), mostRootBytes, size(c.mostBytes)},
 	} {
 		fmt.Fprintf(out, "  %s: %s\n", limit.name, limit.text)
 		if limit.value > limit.most {

@@ -26,11 +26,11 @@ const (
 
 // options are the flags.
 type options struct {
-	nodes, ppn int
-	faults     int
-	seed       uint64
-	docs       string
-	machine    wireuptest.Machine
+	nodeCount, procsPerNode int
+	faultyCreations         int
+	seed                    uint64
+	docsDir                 string
+	machine                 wireuptest.Machine
 }
 
 func main() {
@@ -43,9 +43,9 @@ func main() {
 		os.Exit(2)
 	}
 	switch {
-	case o.docs != "":
+	case o.docsDir != "":
 		err = runDocs(os.Stdout, o)
-	case o.faults > 0:
+	case o.faultyCreations > 0:
 		err = runFaults(os.Stdout, o)
 	default:
 		err = runSizes(os.Stdout, o)
@@ -62,11 +62,11 @@ func parse(args []string, out io.Writer) (options, error) {
 	o := options{machine: wireuptest.Default}
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.IntVar(&o.nodes, "nodes", 64, "number of nodes")
-	flags.IntVar(&o.ppn, "ppn", 8, "processes per node")
-	flags.IntVar(&o.faults, "faults", 0, "number of creations of a world with a fault, in place of the sizes")
+	flags.IntVar(&o.nodeCount, "nodes", 64, "number of nodes")
+	flags.IntVar(&o.procsPerNode, "ppn", 8, "processes per node")
+	flags.IntVar(&o.faultyCreations, "faults", 0, "number of creations of a world with a fault, in place of the sizes")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of faults and orders")
-	flags.StringVar(&o.docs, "docs", "", "write the table of scale.md in this folder, and plots/scale.svg, in place of the sizes")
+	flags.StringVar(&o.docsDir, "docs", "", "write the table of scale.md in this folder, and plots/scale.svg, in place of the sizes")
 	flags.Var((*network)(&o.machine.Node), "node", "LogGP of a node: latency,overhead,gap,ns per byte")
 	flags.Var((*network)(&o.machine.Network), "network", "LogGP of the network")
 	flags.Var((*network)(&o.machine.Launcher), "launcher", "LogGP of the bootstrap")
@@ -76,12 +76,12 @@ func parse(args []string, out io.Writer) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case o.nodes < 1 || o.nodes > maxNodes:
-		return o, fmt.Errorf("-nodes %d: use 1 to %d", o.nodes, maxNodes)
-	case o.ppn < 1 || o.nodes*o.ppn > maxProcesses:
-		return o, fmt.Errorf("-ppn %d: use 1 to %d with %d nodes", o.ppn, maxProcesses/o.nodes, o.nodes)
-	case o.faults < 0:
-		return o, fmt.Errorf("-faults %d: use 0 or more", o.faults)
+	case o.nodeCount < 1 || o.nodeCount > maxNodes:
+		return o, fmt.Errorf("-nodes %d: use 1 to %d", o.nodeCount, maxNodes)
+	case o.procsPerNode < 1 || o.nodeCount*o.procsPerNode > maxProcesses:
+		return o, fmt.Errorf("-ppn %d: use 1 to %d with %d nodes", o.procsPerNode, maxProcesses/o.nodeCount, o.nodeCount)
+	case o.faultyCreations < 0:
+		return o, fmt.Errorf("-faults %d: use 0 or more", o.faultyCreations)
 	}
 	return o, nil
 }

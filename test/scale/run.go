@@ -41,13 +41,13 @@ func nodeMap(nodes, ppn int) bootstrap.NodeMap {
 // members are the payloads of a job with ob1 over self, shm and tcp. All processes are at their first creation.
 type members struct {
 	capabilities []byte
-	// Candidate ids of a communicator, and of that of a level.
-	ids, one []byte
-	ppn      int
-	// Of samples, by rank.
-	nonces map[int]uint64
-	// Node ids of samples, by node.
-	nodes map[int]string
+	// Encoded candidate ids of a communicator, and of that of a level.
+	commCandidates, levelCandidates []byte
+	procsPerNode                    int
+	// Of samples.
+	noncesByRank map[int]uint64
+	// Of samples, by node.
+	nodeIDs map[int]string
 }
 
 func newMembers(ppn int) (*members, error) {
@@ -55,19 +55,19 @@ func newMembers(ppn int) (*members, error) {
 	table := cid.NewTable(cid.IndexBits)
 	one := table.WithholdCandidates(cid.PolicyAgree, 2, 8)
 	defer table.Release(one)
-	return &members{capabilities: capabilities, one: one.Bytes(), ids: cid.NewTable(cid.IndexBits).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes(), ppn: ppn,
-		nonces: map[int]uint64{}, nodes: map[int]string{}}, err
+	return &members{capabilities: capabilities, levelCandidates: one.Bytes(), commCandidates: cid.NewTable(cid.IndexBits).WithholdCandidates(cid.PolicyAgree, 2, 1<<10).Bytes(), procsPerNode: ppn,
+		noncesByRank: map[int]uint64{}, nodeIDs: map[int]string{}}, err
 }
 
 // payload returns the payload of a rank of the world. The entries of the card have the lengths of those of a host with two addresses.
 func (m *members) payload(rank int) wireup.Payload {
-	nonce, isSample := m.nonces[rank]
+	nonce, isSample := m.noncesByRank[rank]
 	if !isSample {
 		nonce = uint64(rank)<<32 | 1
 	}
-	node, isSampled := m.nodes[rank/m.ppn]
+	node, isSampled := m.nodeIDs[rank/m.procsPerNode]
 	if !isSampled {
-		node = fmt.Sprintf("%064x", rank/m.ppn)
+		node = fmt.Sprintf("%064x", rank/m.procsPerNode)
 	}
 	card, err := wireup.EncodeCard(framework.Card{
 		{Component: "node", Blob: []byte(node)},
@@ -79,43 +79,43 @@ func (m *members) payload(rank int) wireup.Payload {
 	if err != nil {
 		panic(err) // The card is constant but for the rank.
 	}
-	return wireup.Payload{Nonce: nonce, Capabilities: m.capabilities, Card: card, IDs: m.one, GroupIDs: m.ids}
+	return wireup.Payload{Nonce: nonce, Capabilities: m.capabilities, Card: card, IDs: m.levelCandidates, GroupIDs: m.commCandidates}
 }
 
 // job returns the creation of a communicator of a group.
 func (o options) job(m *members, group framework.Procs) wireuptest.Job {
 	return wireuptest.Job{
-		Machine: o.machine, Nodes: nodeMap(o.nodes, o.ppn), Group: group, Timeout: timeout,
+		Machine: o.machine, Nodes: nodeMap(o.nodeCount, o.procsPerNode), Group: group, Timeout: timeout,
 		Payload: func(member int) wireup.Payload { return m.payload(int(group.At(member).Rank)) },
 	}
 }
 
 // world returns the group of all ranks, and roots that of the node roots.
-func (o options) world() framework.Procs { return wireuptest.Ranks(0, 1, o.nodes*o.ppn) }
-func (o options) roots() framework.Procs { return wireuptest.Ranks(0, o.ppn, o.nodes) }
+func (o options) world() framework.Procs { return wireuptest.Ranks(0, 1, o.nodeCount*o.procsPerNode) }
+func (o options) roots() framework.Procs { return wireuptest.Ranks(0, o.procsPerNode, o.nodeCount) }
 
 // runSizes creates a world, a sparse world and a communicator of every second rank.
 func runSizes(out io.Writer, o options) error {
 	few := o
-	few.nodes = min(fewNodes, o.nodes)
+	few.nodeCount = min(fewNodes, o.nodeCount)
 	reference, err := create(few, few.world())
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "world of %d nodes x %d, for reference: %d rounds, %v\n", few.nodes, o.ppn, reference.Rounds, round(reference.Elapsed))
+	fmt.Fprintf(out, "world of %d nodes x %d, for reference: %d rounds, %v\n", few.nodeCount, o.procsPerNode, reference.Rounds, round(reference.Elapsed))
 
 	world, err := createMeasured(o, o.world())
 	if err != nil {
 		return err
 	}
-	report(out, fmt.Sprintf("world of %d nodes x %d", o.nodes, o.ppn), world)
+	report(out, fmt.Sprintf("world of %d nodes x %d", o.nodeCount, o.procsPerNode), world)
 	if err := checkWorld(out, world, reference); err != nil {
 		return err
 	}
 	if err := sparse(out, o, world); err != nil {
 		return err
 	}
-	second, err := createMeasured(o, wireuptest.Ranks(0, 2, (o.nodes*o.ppn+1)/2))
+	second, err := createMeasured(o, wireuptest.Ranks(0, 2, (o.nodeCount*o.procsPerNode+1)/2))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func runSizes(out io.Writer, o options) error {
 
 // create creates one communicator, and checks its outcomes.
 func create(o options, group framework.Procs) (*creation, error) {
-	m, err := newMembers(o.ppn)
+	m, err := newMembers(o.procsPerNode)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func create(o options, group framework.Procs) (*creation, error) {
 
 // createMeasured is create with samples.
 func createMeasured(o options, group framework.Procs) (c *creation, err error) {
-	m, err := newMembers(o.ppn)
+	m, err := newMembers(o.procsPerNode)
 	if err != nil {
 		return nil, err
 	}
@@ -166,12 +166,12 @@ func sparse(out io.Writer, o options, world *creation) error {
 	if err != nil {
 		return err
 	}
-	m, err := newMembers(o.ppn)
+	m, err := newMembers(o.procsPerNode)
 	if err != nil {
 		return err
 	}
 	one := o
-	one.nodes = 1
+	one.nodeCount = 1
 	j := one.job(m, one.world())
 	j.IsSingle = true
 	node := j.Run()
@@ -183,10 +183,10 @@ func sparse(out io.Writer, o options, world *creation) error {
 	report(out, "sparse world: ROOTS", roots)
 	fmt.Fprintf(out, "sparse world: SHARED of each node\n  rounds %d, bootstrap %s, at most %s by a process, %v\n",
 		node.Rounds, size(node.Total.LauncherBytes), size(node.MostLauncherBytes), round(node.Elapsed))
-	tables := roots.table + o.ppn*roots.table/max(o.nodes, 1)
-	ratio := float64(world.table) / float64(tables)
+	tables := roots.tableBytes + o.procsPerNode*roots.tableBytes/max(o.nodeCount, 1)
+	ratio := float64(world.tableBytes) / float64(tables)
 	fmt.Fprintf(out, "  tables of a node %s, 1/%.0f of those of the world\n", size(int64(tables)), ratio)
-	if o.nodes >= largeNodes && ratio < leastSparseRatio {
+	if o.nodeCount >= largeNodes && ratio < leastSparseRatio {
 		return fmt.Errorf("tables of the sparse world are 1/%.1f of those of the world, more than 1/%d", ratio, leastSparseRatio)
 	}
 	return nil
@@ -194,12 +194,12 @@ func sparse(out io.Writer, o options, world *creation) error {
 
 // runFaults creates worlds with a fault each.
 func runFaults(out io.Writer, o options) error {
-	m, err := newMembers(o.ppn)
+	m, err := newMembers(o.procsPerNode)
 	if err != nil {
 		return err
 	}
 	created, failed := 0, 0
-	for i := range o.faults {
+	for i := range o.faultyCreations {
 		random := rand.New(rand.NewPCG(o.seed, uint64(i)))
 		j := o.job(m, o.world())
 		j.Random = random
@@ -222,15 +222,15 @@ func runFaults(out io.Writer, o options) error {
 		}
 		fmt.Fprintf(out, "%d: rank %d %v at step %d: %s\n", i, f.Member, f.Kind, f.Step, text)
 	}
-	fmt.Fprintf(out, "%d creations: %d created, %d failed alike in all members\n", o.faults, created, failed)
+	fmt.Fprintf(out, "%d creations: %d created, %d failed alike in all members\n", o.faultyCreations, created, failed)
 	return nil
 }
 
 // drawFault draws a fault of a root as often as one of another member.
 func drawFault(random *rand.Rand, o options) wireuptest.Fault {
-	member := random.IntN(o.nodes * o.ppn)
+	member := random.IntN(o.nodeCount * o.procsPerNode)
 	if random.IntN(2) == 0 {
-		member -= member % o.ppn
+		member -= member % o.procsPerNode
 	}
-	return wireuptest.Fault{Member: member, Kind: wireuptest.FaultKind(random.IntN(5)), Step: random.IntN(8 + 2*o.ppn), During: random.IntN(2) == 0}
+	return wireuptest.Fault{Member: member, Kind: wireuptest.FaultKind(random.IntN(5)), Step: random.IntN(8 + 2*o.procsPerNode), During: random.IntN(2) == 0}
 }

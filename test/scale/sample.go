@@ -31,19 +31,19 @@ const (
 type sample struct {
 	*assembly.Assembly
 	// Rank in the group.
-	member int
-	comm   pml.Comm
+	groupRank int
+	comm      pml.Comm
 	// Number of processes with which it exchanges messages in the creation.
-	peers int
+	peerCount int
 }
 
 // samples are those of a creation.
 type samples struct {
 	// Parent of the directories of sampled nodes, which determine the node ids.
-	dir    string
-	client bootstrap.Client
-	group  []framework.Proc
-	list   []*sample
+	parentDir  string
+	client     bootstrap.Client
+	group      []framework.Proc
+	sampleList []*sample
 }
 
 // openSamples opens samples of a group, and puts it into the payloads of m. The caller closes the samples.
@@ -54,21 +54,21 @@ func openSamples(o options, m *members, group framework.Procs) (s *samples, err 
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "ferry-scale-"); err != nil {
+	if s.parentDir, err = os.MkdirTemp("", "ferry-scale-"); err != nil {
 		return s, err
 	}
 	if s.client, err = local.Component().Open(context.Background(), bootstrap.Env{Params: local.Component().Params()}); err != nil {
 		return s, err
 	}
-	nodes := nodeMap(o.nodes, o.ppn)
+	nodes := nodeMap(o.nodeCount, o.procsPerNode)
 	interval := min(max(len(s.group)/leastSamples, 1), sampleInterval)
 	for member := 0; member < len(s.group); member += interval {
 		if err := s.open(o, nodes, member); err != nil {
 			return s, err
 		}
-		a := s.list[len(s.list)-1]
+		a := s.sampleList[len(s.sampleList)-1]
 		rank := int(s.group[member].Rank)
-		m.nonces[rank], m.nodes[rank/o.ppn] = a.Nonce(), a.Card().Node()
+		m.noncesByRank[rank], m.nodeIDs[rank/o.procsPerNode] = a.Nonce(), a.Card().Node()
 	}
 	return s, nil
 }
@@ -76,14 +76,14 @@ func openSamples(o options, m *members, group framework.Procs) (s *samples, err 
 func (s *samples) open(o options, nodes bootstrap.NodeMap, member int) error {
 	proc := s.group[member]
 	rank := int(proc.Rank)
-	node := rank / o.ppn
-	dir := filepath.Join(s.dir, fmt.Sprint(node))
+	node := rank / o.procsPerNode
+	dir := filepath.Join(s.parentDir, fmt.Sprint(node))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	locals := make([]uint32, o.ppn)
+	locals := make([]uint32, o.procsPerNode)
 	for i := range locals {
-		locals[i] = uint32(node*o.ppn + i)
+		locals[i] = uint32(node*o.procsPerNode + i)
 	}
 	reg := framework.NewRegistry()
 	reg.Register(ob1.Component())
@@ -93,13 +93,13 @@ func (s *samples) open(o options, nodes bootstrap.NodeMap, member int) error {
 	a, err := assembly.Open(context.Background(), assembly.Options{
 		Registry: reg, Settings: []framework.Setting{{Name: "btl.shm.dir", Value: dir}},
 		Client: modeledClient{s.client, bootstrap.Identity{
-			Proc: proc, Size: o.nodes * o.ppn, MaxSize: o.nodes * o.ppn, LocalRank: rank % o.ppn, LocalSize: o.ppn, LocalRanks: locals, Nodes: nodes,
+			Proc: proc, Size: o.nodeCount * o.procsPerNode, MaxSize: o.nodeCount * o.procsPerNode, LocalRank: rank % o.procsPerNode, LocalSize: o.procsPerNode, LocalRanks: locals, Nodes: nodes,
 		}},
 	})
 	if err != nil {
 		return err
 	}
-	s.list = append(s.list, &sample{Assembly: a, member: member})
+	s.sampleList = append(s.sampleList, &sample{Assembly: a, groupRank: member})
 	return nil
 }
 
@@ -119,8 +119,8 @@ func (s *samples) accept(r wireuptest.Result, some []*sample) error {
 	for i := range failed {
 		workers.Go(func() {
 			for x := range work {
-				if err := x.accept(s.group, r.Outcomes[x.member].Table); err != nil {
-					failed[i] = fmt.Errorf("member %d: %w", x.member, err)
+				if err := x.accept(s.group, r.Outcomes[x.groupRank].Table); err != nil {
+					failed[i] = fmt.Errorf("member %d: %w", x.groupRank, err)
 				}
 			}
 		})
@@ -139,7 +139,7 @@ func (x *sample) accept(group []framework.Proc, shared *wireup.Table) error {
 	if err != nil {
 		return err
 	}
-	m, spec, err := x.AcceptTable(t, group, x.member)
+	m, spec, err := x.AcceptTable(t, group, x.groupRank)
 	if err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (x *sample) accept(group []framework.Proc, shared *wireup.Table) error {
 
 // meet sends a message to the peers on a communicator of a level, and closes it.
 func (x *sample) meet(m assembly.PML, all pml.Members) error {
-	list := []pml.Member{all.Member(x.member)}
-	for i := 1; i <= x.peers; i++ { // The next members are mostly those of the node.
-		list = append(list, all.Member((x.member+i)%all.Len()))
+	list := []pml.Member{all.Member(x.groupRank)}
+	for i := 1; i <= x.peerCount; i++ { // The next members are mostly those of the node.
+		list = append(list, all.Member((x.groupRank+i)%all.Len()))
 	}
 	const levelID = 1 << 62
 	ids := m.CIDs()
@@ -184,7 +184,7 @@ func (x *sample) meet(m assembly.PML, all pml.Members) error {
 }
 
 func (s *samples) close() (err error) {
-	for _, x := range s.list {
+	for _, x := range s.sampleList {
 		if x.comm != nil {
 			x.comm.Close()
 		}
@@ -193,5 +193,5 @@ func (s *samples) close() (err error) {
 	if s.client != nil {
 		err = errors.Join(err, s.client.Close())
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(err, os.RemoveAll(s.parentDir))
 }

@@ -26,7 +26,7 @@ func TestParse_BadFlags_ReturnsError(t *testing.T) {
 
 func TestParse_Network_SetsLogGP(t *testing.T) {
 	o, err := parse(strings.Fields("-nodes 3 -network 2us,30ns,4ns,0.5"), io.Discard)
-	if err != nil || o.nodes != 3 || (*network)(&o.machine.Network).String() != "2µs,30ns,4ns,0.5" {
+	if err != nil || o.nodeCount != 3 || (*network)(&o.machine.Network).String() != "2µs,30ns,4ns,0.5" {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
@@ -54,9 +54,9 @@ func TestCheckWorld_LimitExceeded_ReturnsError(t *testing.T) {
 	for name, change := range map[string]func(c *creation){
 		"rounds": func(c *creation) { c.Rounds = 21 },
 		"bytes":  func(c *creation) { c.MostLauncherBytes = mostLauncherBytes + 1 },
-		"table":  func(c *creation) { c.table = mostTableBytes + 1 },
-		"median": func(c *creation) { c.ordinary = mostMedianBytes + 1 },
-		"root":   func(c *creation) { c.most = mostRootBytes + 1 },
+		"table":  func(c *creation) { c.tableBytes = mostTableBytes + 1 },
+		"median": func(c *creation) { c.ordinaryBytes = mostMedianBytes + 1 },
+		"root":   func(c *creation) { c.mostBytes = mostRootBytes + 1 },
 	} {
 		c := new(creation)
 		c.Rounds = 20
@@ -129,7 +129,7 @@ func TestCreateMeasured_LargerNodes_KeepMore(t *testing.T) {
 	}
 	const least = 100 // Bytes of a card.
 	small, large := kept("96", "2"), kept("3", "64")
-	if large.ordinary < small.ordinary+60*least || large.most < large.ordinary+int64(large.mostPeers-1)*least {
-		t.Errorf("kept with 2 processes of a node: %d and %d; with 64: %d and %d", small.ordinary, small.most, large.ordinary, large.most)
+	if large.ordinaryBytes < small.ordinaryBytes+60*least || large.mostBytes < large.ordinaryBytes+int64(large.mostPeers-1)*least {
+		t.Errorf("kept with 2 processes of a node: %d and %d; with 64: %d and %d", small.ordinaryBytes, small.mostBytes, large.ordinaryBytes, large.mostBytes)
 	}
 }
