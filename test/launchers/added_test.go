@@ -117,10 +117,10 @@ func TestAdded_JobGrowsAndShrinks_MessagesArrive(t *testing.T) {
 		if out := res.Ranks[0].Output; out != "2 processes\n4 processes\n2 processes\n4 processes\n2 processes\n" {
 			t.Errorf("rank 0: %q", out)
 		}
-		if len(res.Added) != 4 {
-			t.Errorf("%d processes were added: %v", len(res.Added), res)
+		if len(res.AddedRanks) != 4 {
+			t.Errorf("%d processes were added: %v", len(res.AddedRanks), res)
 		}
-		for _, a := range res.Added {
+		for _, a := range res.AddedRanks {
 			if !a.HasReturned || a.Err != "" {
 				t.Errorf("an added process: %+v", a)
 			}
@@ -141,12 +141,12 @@ func buildElastic(t *testing.T) (path string) {
 func TestAdded_TwentyChanges_JobEndsInOrder(t *testing.T) {
 	example := buildElastic(t)
 	Each(t, Spawners(), func(t *testing.T, l *Started) {
-		r := l.Begin(t, Job{Size: 2, Program: example, Args: []string{"-to", "4", "-rounds", "20"}})
+		r := l.Begin(t, Job{Size: 2, Program: example, ProgramArgs: []string{"-to", "4", "-rounds", "20"}})
 		res := r.Wait()
-		if res.Launcher != nil || !strings.HasPrefix(res.Ranks[0].Output, "ok: 21 rounds and 20 changes, ") {
+		if res.LauncherErr != nil || !strings.HasPrefix(res.Ranks[0].Output, "ok: 21 rounds and 20 changes, ") {
 			t.Fatal(res)
 		}
-		t.Logf("%s in %v", strings.TrimSpace(res.Ranks[0].Output), res.Time)
+		t.Logf("%s in %v", strings.TrimSpace(res.Ranks[0].Output), res.ElapsedTime)
 		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
@@ -157,9 +157,9 @@ func TestAdded_TwentyChanges_JobEndsInOrder(t *testing.T) {
 func TestAdded_Rank0Ends_AddedProcessesEnd(t *testing.T) {
 	example := buildElastic(t)
 	Each(t, []Launcher{Hydra}, func(t *testing.T, l *Started) {
-		r := l.Begin(t, Job{Size: 1, Program: example, Args: []string{"-to", "6"}})
+		r := l.Begin(t, Job{Size: 1, Program: example, ProgramArgs: []string{"-to", "6"}})
 		res := r.Wait()
-		if res.Launcher == nil || strings.Contains(res.Launcher.Error(), "killed after") || !strings.Contains(res.Ranks[0].Output, "bootstrap.max_ranks") {
+		if res.LauncherErr == nil || strings.Contains(res.LauncherErr.Error(), "killed after") || !strings.Contains(res.Ranks[0].Output, "bootstrap.max_ranks") {
 			t.Fatal(res)
 		}
 		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
@@ -204,7 +204,7 @@ func TestAdded_ProcessDies_OthersContinue(t *testing.T) {
 				t.Errorf("rank %d: %+v", i, rank)
 			}
 		}
-		if len(res.Added) != 1 || res.Added[0].HasReturned {
+		if len(res.AddedRanks) != 1 || res.AddedRanks[0].HasReturned {
 			t.Error(res)
 		}
 		if left := r.AwaitEnd(endTimeout); len(left) > 0 {

@@ -18,8 +18,8 @@ func (s *Started) RunToEnd(t testing.TB, job Job) Result {
 	if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if len(res.Segments) > 0 {
-		t.Errorf("left in shared memory: %v", res.Segments)
+	if len(res.RemainingSegments) > 0 {
+		t.Errorf("left in shared memory: %v", res.RemainingSegments)
 	}
 	return res
 }
@@ -39,7 +39,7 @@ func (s *Started) KillLauncher(t testing.TB, job Job, within time.Duration) Resu
 	left := r.AwaitEnd(within)
 	elapsed := time.Since(killed)
 	res := r.Wait()
-	res.Time = elapsed
+	res.ElapsedTime = elapsed
 	if len(left) > 0 {
 		t.Fatalf("%v after the launcher was killed these run: %v\n%v", within, left, res)
 	}

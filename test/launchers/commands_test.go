@@ -17,11 +17,11 @@ import (
 // The command starts no ranks, and rank 0 prints.
 func TestBench_UnderLauncher_UsesItsRanks(t *testing.T) {
 	eachConnected(t, func(t *testing.T, l *Started) {
-		res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+		res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, ProgramArgs: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 		if n := strings.Count(res.Ranks[0].Output, "latency,8,2,us,"); n != 1 || res.Ranks[1].Output != "" {
 			t.Errorf("%d rows\n%v", n, res)
 		}
-		res = l.RunToEnd(t, Job{Size: 3, Program: Ferry, Args: []string{"bench", "allreduce", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+		res = l.RunToEnd(t, Job{Size: 3, Program: Ferry, ProgramArgs: []string{"bench", "allreduce", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 		if !strings.Contains(res.Ranks[0].Output, "allreduce,8,3,us,") {
 			t.Error(res)
 		}
@@ -42,7 +42,7 @@ func TestMatrix_UnderLauncher_UsesItsRanks(t *testing.T) {
 			}
 			args = append(args, "--components", stacks, "--cases", "^(conform/[0-9]+/(session|communicator)|bench/.*latency)")
 		}
-		res := l.RunToEnd(t, Job{Size: 4, Program: Ferry, Args: args, Timeout: 4 * time.Minute})
+		res := l.RunToEnd(t, Job{Size: 4, Program: Ferry, ProgramArgs: args, Timeout: 4 * time.Minute})
 		if !strings.Contains(res.Ranks[0].Output, "one job of 4 ranks on 1 node") || !strings.Contains(res.Ranks[0].Output, "Passed: ") {
 			t.Error(res)
 		}
@@ -75,10 +75,10 @@ func TestCommand_StartsRanks_IsRefusedAsRank(t *testing.T) {
 // expectError checks that a job of the command ferry ends with an error that contains text.
 func expectError(t *testing.T, l *Started, args []string, text string) {
 	t.Helper()
-	res := l.Begin(t, Job{Size: 2, Program: Ferry, Args: args}).Wait()
+	res := l.Begin(t, Job{Size: 2, Program: Ferry, ProgramArgs: args}).Wait()
 	// A launcher may end one rank because of the other.
 	said := res.Ranks[0].Output + res.Ranks[1].Output
-	if res.Launcher == nil || !strings.Contains(said, text) || strings.Contains(said, "panic") {
+	if res.LauncherErr == nil || !strings.Contains(said, text) || strings.Contains(said, "panic") {
 		t.Errorf("%v: want an error with %q\n%v", args, text, res)
 	}
 }
@@ -86,7 +86,7 @@ func expectError(t *testing.T, l *Started, args []string, text string) {
 // The user's setting concerns the process, not its children.
 func TestBench_SingletonAllowed_StartsRanks(t *testing.T) {
 	l := SlurmNone.Start(t)
-	res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Env: []string{allowSingleton}, Args: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
+	res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, ExtraEnv: []string{allowSingleton}, ProgramArgs: []string{"bench", "latency", "-m", "8:8", "-i", "20", "-x", "2", "--format", "csv"}})
 	for i, rank := range res.Ranks {
 		if !strings.Contains(rank.Output, "latency,8,2,us,") {
 			t.Errorf("rank %d\n%v", i, res)

@@ -9,8 +9,8 @@ import (
 // and ferry run prints those of all ranks.
 func TestExplain_AnyLauncher_PrintsPairsOnce(t *testing.T) {
 	eachConnected(t, func(t *testing.T, l *Started) {
-		res := l.RunToEnd(t, Job{Size: 2, Program: "two", Env: []string{"FERRY_EXPLAIN=1"}})
-		all := res.Output
+		res := l.RunToEnd(t, Job{Size: 2, Program: "two", ExtraEnv: []string{"FERRY_EXPLAIN=1"}})
+		all := res.LauncherOutput
 		for _, rank := range res.Ranks {
 			all += rank.Output
 		}

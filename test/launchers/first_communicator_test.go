@@ -51,9 +51,9 @@ func BenchmarkFirstCommunicator(b *testing.B) {
 // measureFirst runs one job.
 func (s *Started) measureFirst(b *testing.B, exchange, members string, size int) (slowest [2]time.Duration) {
 	b.Helper()
-	job := Job{Size: size, Program: "first", Env: []string{envMembers + "=" + members}}
+	job := Job{Size: size, Program: "first", ExtraEnv: []string{envMembers + "=" + members}}
 	if s.Interface != Local {
-		job.Env = append(job.Env, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(s.Interface))+"_EXCHANGE="+exchange)
+		job.ExtraEnv = append(job.ExtraEnv, "FERRY_BOOTSTRAP_"+strings.ToUpper(string(s.Interface))+"_EXCHANGE="+exchange)
 	}
 	res := s.Begin(b, job).Wait()
 	if strings.Contains(fmt.Sprint(res), "speaks PMI 1.1") {

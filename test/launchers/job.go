@@ -21,10 +21,9 @@ type Job struct {
 	// Program is the name of one of Main's programs, Ferry, or the path of a file.
 	Program string
 	// Arguments of a file and of Ferry.
-	Args []string
-	// Additional environment variables.
-	Env     []string
-	Timeout time.Duration
+	ProgramArgs []string
+	ExtraEnv    []string
+	Timeout     time.Duration
 }
 
 // Ferry is the program that is the command ferry.
@@ -47,16 +46,15 @@ type Rank struct {
 
 // Result is the outcome of a job.
 type Result struct {
-	Ranks []Rank
-	// Processes that the job has added.
-	Added []Rank
-	// Launcher is the error of the launcher's process, nil for status 0. Output is its own output.
-	Launcher error
-	Output   string
-	// Time from the start to the end.
-	Time time.Duration
-	// Segments are the remaining files of shared memory.
-	Segments []string
+	Ranks      []Rank
+	AddedRanks []Rank
+	// LauncherErr is the error of the launcher's process, nil for status 0. LauncherOutput is its own output.
+	LauncherErr    error
+	LauncherOutput string
+	// From the start to the end.
+	ElapsedTime time.Duration
+	// Files of shared memory.
+	RemainingSegments []string
 }
 
 // Running is a started job.
@@ -64,11 +62,11 @@ type Running struct {
 	job    Job
 	cmd    *exec.Cmd
 	thread *fork.Thread
-	// Directory of the ranks' files, see rank.go.
-	dir        string
-	segmentDir string
-	// Variable in the environment of all its processes.
-	mark      string
+	// See rank.go.
+	rankFilesDir string
+	segmentDir   string
+	// In the environment of all its processes.
+	envMark   string
 	startedAt time.Time
 	ended     chan struct{}
 	// Error of the launcher, valid once ended is closed.
@@ -82,12 +80,12 @@ func (s *Started) Begin(t testing.TB, job Job) *Running {
 	if job.Timeout == 0 {
 		job.Timeout = defaultTimeout
 	}
-	r := &Running{job: job, dir: shortDir(t), segmentDir: segmentDir(t), mark: envMark + "=" + rand.Text(), thread: fork.New(), ended: make(chan struct{})}
-	tmp := filepath.Join(r.dir, "tmp")
+	r := &Running{job: job, rankFilesDir: shortDir(t), segmentDir: segmentDir(t), envMark: envMark + "=" + rand.Text(), thread: fork.New(), ended: make(chan struct{})}
+	tmp := filepath.Join(r.rankFilesDir, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	said, err := os.Create(filepath.Join(r.dir, "launcher"))
+	said, err := os.Create(filepath.Join(r.rankFilesDir, "launcher"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,9 +94,9 @@ func (s *Started) Begin(t testing.TB, job Job) *Running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.cmd = s.Command(job.Size, self, append([]string{job.Program}, job.Args...)...)
-	r.cmd.Env = append(r.cmd.Env, r.mark, envDir+"="+r.dir, envProgram+"="+job.Program, envRank+"="+s.RankVariable, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.segmentDir)
-	r.cmd.Env = append(r.cmd.Env, job.Env...)
+	r.cmd = s.Command(job.Size, self, append([]string{job.Program}, job.ProgramArgs...)...)
+	r.cmd.Env = append(r.cmd.Env, r.envMark, envDir+"="+r.rankFilesDir, envProgram+"="+job.Program, envRank+"="+s.RankVariable, envTimeout+"="+job.Timeout.String(), "TMPDIR="+tmp, "FERRY_BTL_SHM_DIR="+r.segmentDir)
+	r.cmd.Env = append(r.cmd.Env, job.ExtraEnv...)
 	r.cmd.Stdout, r.cmd.Stderr = said, said
 	r.startedAt = time.Now()
 	if err := r.thread.Start(r.cmd); err != nil {
@@ -111,7 +109,7 @@ func (s *Started) Begin(t testing.TB, job Job) *Running {
 		close(r.ended)
 	}()
 	t.Cleanup(func() {
-		if left := killAll(r.mark); len(left) > 0 {
+		if left := killAll(r.envMark); len(left) > 0 {
 			t.Errorf("cannot kill %v", describe(left))
 		}
 		<-r.ended
@@ -158,10 +156,12 @@ func (r *Running) Kill(t testing.TB) {
 }
 
 // Processes describes the processes of the job, including the launcher.
-func (r *Running) Processes() []string { return describe(markedProcesses(r.mark)) }
+func (r *Running) Processes() []string { return describe(markedProcesses(r.envMark)) }
 
 // AwaitEnd waits until all processes have ended. It describes those that remain after limit.
-func (r *Running) AwaitEnd(limit time.Duration) []string { return describe(awaitNone(r.mark, limit)) }
+func (r *Running) AwaitEnd(limit time.Duration) []string {
+	return describe(awaitNone(r.envMark, limit))
+}
 
 // Wait waits until the launcher has ended. It kills a job after its timeout and reports that in the
 // result. Ranks may outlive a killed launcher (see AwaitEnd).
@@ -171,11 +171,11 @@ func (r *Running) Wait() Result {
 	case <-r.ended:
 	case <-time.After(time.Until(r.startedAt.Add(r.job.Timeout))):
 		late = fmt.Errorf("killed after %v with processes %v", r.job.Timeout, r.Processes())
-		killAll(r.mark)
+		killAll(r.envMark)
 		<-r.ended
 	}
 	res := r.gather()
-	res.Launcher, res.Time = errors.Join(late, r.launcherErr), r.elapsed
+	res.LauncherErr, res.ElapsedTime = errors.Join(late, r.launcherErr), r.elapsed
 	return res
 }
 
@@ -185,15 +185,15 @@ func (r *Running) gather() Result {
 	for i := range res.Ranks {
 		res.Ranks[i] = readRank(r.file(i, ""))
 	}
-	added, _ := filepath.Glob(filepath.Join(r.dir, addedPrefix+"*"+fileOutput))
+	added, _ := filepath.Glob(filepath.Join(r.rankFilesDir, addedPrefix+"*"+fileOutput))
 	for _, file := range added {
-		res.Added = append(res.Added, readRank(strings.TrimSuffix(file, fileOutput)))
+		res.AddedRanks = append(res.AddedRanks, readRank(strings.TrimSuffix(file, fileOutput)))
 	}
-	said, _ := os.ReadFile(filepath.Join(r.dir, "launcher"))
-	res.Output = string(said)
+	said, _ := os.ReadFile(filepath.Join(r.rankFilesDir, "launcher"))
+	res.LauncherOutput = string(said)
 	entries, _ := os.ReadDir(r.segmentDir)
 	for _, e := range entries {
-		res.Segments = append(res.Segments, e.Name())
+		res.RemainingSegments = append(res.RemainingSegments, e.Name())
 	}
 	return res
 }
@@ -208,7 +208,7 @@ func readRank(path string) (rank Rank) {
 }
 
 func (r *Running) file(rank int, what string) string {
-	return filepath.Join(r.dir, fmt.Sprint(rank, what))
+	return filepath.Join(r.rankFilesDir, fmt.Sprint(rank, what))
 }
 
 // Current returns the current outcome of a job whose ranks may still run.
@@ -217,11 +217,11 @@ func (r *Running) Current() Result { return r.gather() }
 // String formats the result for the message of a failing test.
 func (r Result) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "launcher: %v after %v\n%s", r.Launcher, r.Time.Round(time.Millisecond), r.Output)
+	fmt.Fprintf(&b, "launcher: %v after %v\n%s", r.LauncherErr, r.ElapsedTime.Round(time.Millisecond), r.LauncherOutput)
 	for i, rank := range r.Ranks {
 		fmt.Fprintf(&b, "rank %d: begun %t, ended %t: %s\n%s", i, rank.HasBegun, rank.HasReturned, rank.Err, rank.Output)
 	}
-	for _, rank := range r.Added {
+	for _, rank := range r.AddedRanks {
 		fmt.Fprintf(&b, "added: ended %t: %s\n%s", rank.HasReturned, rank.Err, rank.Output)
 	}
 	return b.String()
@@ -230,7 +230,7 @@ func (r Result) String() string {
 // Failures returns the errors of the ranks and of the launcher. Every rank of a program must return
 // nil, and every rank of a file or of Ferry must have begun. The launcher must end with status 0.
 func (r Result) Failures(program string) error {
-	err := r.Launcher
+	err := r.LauncherErr
 	for i, rank := range r.Ranks {
 		switch named := isProgram(program); {
 		case !rank.HasBegun:

@@ -12,7 +12,7 @@ func TestLauncher_Killed_RanksEnd(t *testing.T) {
 		t.Parallel() // Mostly waits.
 		if !l.RanksSurvive {
 			res := l.KillLauncher(t, Job{Size: 3, Program: "sleep"}, endTimeout)
-			t.Logf("no process is left after %v", res.Time)
+			t.Logf("no process is left after %v", res.ElapsedTime)
 			return
 		}
 		r := l.Begin(t, Job{Size: 3, Program: "sleep"})

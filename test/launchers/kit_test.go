@@ -96,7 +96,7 @@ func (s *Started) kit(t *testing.T, exchange string) {
 		if len(want.Psets) > 0 {
 			return nil, fmt.Errorf("the job cannot have named process sets: %w", bootstraptest.ErrSkip)
 		}
-		r := s.Begin(t, Job{Size: want.Size, Program: "kit", Env: []string{envKit + "=" + address, envSpeaks + "=" + string(s.Interface), envExchange + "=" + exchange}})
+		r := s.Begin(t, Job{Size: want.Size, Program: "kit", ExtraEnv: []string{envKit + "=" + address, envSpeaks + "=" + string(s.Interface), envExchange + "=" + exchange}})
 		return func() error {
 			res := r.Wait()
 			if err := res.Failures("kit"); err != nil {
@@ -112,7 +112,7 @@ func (s *Started) kit(t *testing.T, exchange string) {
 // opens.
 func (s *Started) hasGroups(t *testing.T) bool {
 	t.Helper()
-	res := s.Begin(t, Job{Size: 1, Program: "open", Env: []string{envSpeaks + "=" + string(s.Interface), envExchange + "=groups"}}).Wait()
+	res := s.Begin(t, Job{Size: 1, Program: "open", ExtraEnv: []string{envSpeaks + "=" + string(s.Interface), envExchange + "=groups"}}).Wait()
 	if err := res.Ranks[0].Err; err != "" && !strings.Contains(err, "the launcher speaks PMI 1.1") {
 		t.Fatal(res)
 	}
@@ -134,7 +134,7 @@ func TestExchangeAll_Outsiders_TakePart(t *testing.T) {
 		if l.Interface == Local {
 			t.Skip("its bootstrap has no parameter exchange")
 		}
-		l.RunToEnd(t, Job{Size: 4, Program: "outsiders", Env: []string{"FERRY_BOOTSTRAP_" + strings.ToUpper(string(l.Interface)) + "_EXCHANGE=all"}})
+		l.RunToEnd(t, Job{Size: 4, Program: "outsiders", ExtraEnv: []string{"FERRY_BOOTSTRAP_" + strings.ToUpper(string(l.Interface)) + "_EXCHANGE=all"}})
 	})
 }
 

@@ -52,38 +52,38 @@ type Launcher struct {
 	// spawnEnv has the variables of the environment that this needs.
 	spawnEnv []string
 
-	prepare func(t testing.TB) (env []string)
+	prepareEnv func(t testing.TB) (env []string)
 	// Returns the command line before the program.
-	command func(n int) []string
+	commandPrefix func(n int) []string
 }
 
 var (
-	FerryRun = Launcher{Name: "ferry", Interface: Local, RankVariable: "FERRY_BOOTSTRAP_LOCAL_RANK", SurviveFlags: []string{"--tolerate", "1"}, prepare: ferryRun,
-		command: func(n int) []string {
+	FerryRun = Launcher{Name: "ferry", Interface: Local, RankVariable: "FERRY_BOOTSTRAP_LOCAL_RANK", SurviveFlags: []string{"--tolerate", "1"}, prepareEnv: ferryRun,
+		commandPrefix: func(n int) []string {
 			return []string{os.Args[0], "run", "-n", strconv.Itoa(n), "-x", envFerry + "=0"}
 		}}
 	Hydra = Launcher{Name: "hydra", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_RANK", CanSpawn: true,
-		command: func(n int) []string { return []string{"mpiexec.hydra", "-n", strconv.Itoa(n)} }}
+		commandPrefix: func(n int) []string { return []string{"mpiexec.hydra", "-n", strconv.Itoa(n)} }}
 	// HydraPort has ranks that connect to an address instead of inheriting a descriptor. The
 	// address has the name of the host.
 	HydraPort = Launcher{Name: "hydra-port", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_ID", CanSpawn: true,
-		prepare: func(t testing.TB) []string { needs.HostName(t); return nil },
-		command: func(n int) []string { return []string{"mpiexec.hydra", "-pmi-port", "-n", strconv.Itoa(n)} }}
+		prepareEnv:    func(t testing.TB) []string { needs.HostName(t); return nil },
+		commandPrefix: func(n int) []string { return []string{"mpiexec.hydra", "-pmi-port", "-n", strconv.Itoa(n)} }}
 	OpenMPI = Launcher{Name: "mpirun", Interface: PMIx, Need: []Need{{"mpirun.openmpi", "openmpi-bin"}}, RankVariable: "PMIX_RANK", RanksSurvive: true,
 		SurviveFlags: []string{"--enable-recovery"}, CanSpawn: true,
-		prepare: func(testing.TB) []string {
+		prepareEnv: func(testing.TB) []string {
 			return []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
-		command: func(n int) []string {
+		commandPrefix: func(n int) []string {
 			return []string{"mpirun.openmpi", "--oversubscribe", "-n", strconv.Itoa(n)}
 		}}
 	// PRRTE has no Debian package. All includes it if it is installed.
 	PRRTE = Launcher{Name: "prterun", Interface: PMIx, Need: []Need{{"prterun", "PRRTE from its sources"}}, RankVariable: "PMIX_RANK", RanksSurvive: true,
 		SurviveFlags: []string{"--runtime-options", "recoverable"}, CanSpawn: true,
-		prepare: func(testing.TB) []string {
+		prepareEnv: func(testing.TB) []string {
 			return []string{"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		},
-		command: func(n int) []string {
+		commandPrefix: func(n int) []string {
 			return []string{"prterun", "--map-by", ":OVERSUBSCRIBE", "-n", strconv.Itoa(n)}
 		}}
 	SlurmPMI2 = srun("pmi2", PMI1)
@@ -95,8 +95,8 @@ var mpichPrograms = []Need{{"mpiexec.hydra", "mpich"}}
 
 func srun(mpi string, speaks Interface) Launcher {
 	l := Launcher{Name: "srun-" + mpi, Interface: speaks, Need: slurmNeeds, RankVariable: "SLURM_PROCID",
-		prepare: func(t testing.TB) []string { return []string{"SLURM_CONF=" + sharedSlurm(t).conf()} },
-		command: func(n int) []string {
+		prepareEnv: func(t testing.TB) []string { return []string{"SLURM_CONF=" + sharedSlurm(t).conf()} },
+		commandPrefix: func(n int) []string {
 			return []string{"srun", "--mpi=" + mpi, "-n", strconv.Itoa(n)}
 		}}
 	if mpi == "pmi2" { // With pmix, slurmstepd ends the step regardless.
@@ -124,8 +124,8 @@ func Survivable() []Launcher {
 	var all []Launcher
 	for _, l := range All() {
 		if l.SurviveFlags != nil {
-			command := l.command
-			l.command = func(n int) []string { return append(command(n), l.SurviveFlags...) }
+			command := l.commandPrefix
+			l.commandPrefix = func(n int) []string { return append(command(n), l.SurviveFlags...) }
 			all = append(all, l)
 		}
 	}
@@ -140,7 +140,7 @@ func spawners(all []Launcher) []Launcher {
 	all = slices.DeleteFunc(all, func(l Launcher) bool { return !l.CanSpawn })
 	for i, l := range all {
 		if l.spawnEnv != nil {
-			all[i].prepare = func(t testing.TB) []string { return append(l.prepare(t), l.spawnEnv...) }
+			all[i].prepareEnv = func(t testing.TB) []string { return append(l.prepareEnv(t), l.spawnEnv...) }
 		}
 	}
 	return all
@@ -156,7 +156,7 @@ func Each(t *testing.T, all []Launcher, f func(t *testing.T, l *Started)) {
 // Started is a launcher that is ready to start jobs.
 type Started struct {
 	Launcher
-	env []string
+	launcherEnv []string
 }
 
 // Start prepares l. For Slurm it starts daemons, which serve all tests and end with Main. It skips
@@ -167,8 +167,8 @@ func (l Launcher) Start(t testing.TB) *Started {
 		needs.Missing(t, "%v", err)
 	}
 	s := &Started{Launcher: l}
-	if l.prepare != nil {
-		s.env = l.prepare(t)
+	if l.prepareEnv != nil {
+		s.launcherEnv = l.prepareEnv(t)
 	}
 	return s
 }
@@ -216,9 +216,9 @@ func isFile(path string) bool {
 // Command returns the command that starts n processes of program with args. Its environment is that
 // of this process without the variables of launchers and of user settings.
 func (s *Started) Command(n int, program string, args ...string) *exec.Cmd {
-	line := append(s.command(n), program)
+	line := append(s.commandPrefix(n), program)
 	cmd := exec.Command(line[0], append(line[1:], args...)...)
-	cmd.Env = append(plainEnviron(), s.env...)
+	cmd.Env = append(plainEnviron(), s.launcherEnv...)
 	return cmd
 }
 

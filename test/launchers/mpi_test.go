@@ -29,7 +29,7 @@ func eachConnected(t *testing.T, f func(t *testing.T, l *Started)) {
 // The program is `ferry conform`, which checks the requirements of the MPI standard.
 func TestConform(t *testing.T) {
 	eachConnected(t, func(t *testing.T, l *Started) {
-		l.RunToEnd(t, Job{Size: 4, Program: Ferry, Args: []string{"conform"}, Timeout: 3 * time.Minute})
+		l.RunToEnd(t, Job{Size: 4, Program: Ferry, ProgramArgs: []string{"conform"}, Timeout: 3 * time.Minute})
 	})
 }
 
@@ -127,7 +127,7 @@ func TestSession_ReopenedOften_LeaksNothing(t *testing.T) {
 	needs.Time(t)
 	eachConnected(t, func(t *testing.T, l *Started) {
 		res := l.RunToEnd(t, Job{Size: 2, Program: "reopen", Timeout: 5 * time.Minute})
-		t.Logf("%v\n%s%s", res.Time, res.Ranks[0].Output, res.Ranks[1].Output)
+		t.Logf("%v\n%s%s", res.ElapsedTime, res.Ranks[0].Output, res.Ranks[1].Output)
 	})
 }
 
@@ -184,8 +184,8 @@ func (s *Started) killRepeatedly(t *testing.T, kills int, timeout time.Duration,
 	var worst time.Duration
 	errs := 0
 	for range kills {
-		res := s.KillLauncher(t, Job{Size: 4, Program: "wire-up", Env: env}, timeout+endTimeout)
-		worst = max(worst, res.Time)
+		res := s.KillLauncher(t, Job{Size: 4, Program: "wire-up", ExtraEnv: env}, timeout+endTimeout)
+		worst = max(worst, res.ElapsedTime)
 		for i, rank := range res.Ranks {
 			if rank.HasReturned && rank.Err == "" {
 				t.Errorf("rank %d ended well: %s", i, rank.Output)
@@ -233,7 +233,7 @@ func TestOpen_NoBootstrap_ErrorNamesVariable(t *testing.T) {
 	}
 	others := slices.DeleteFunc(allLaunchers(), func(l Launcher) bool { return l.Interface == Local }) // ferry run sets the variable itself.
 	Each(t, others, func(t *testing.T, l *Started) {
-		l.RunToEnd(t, Job{Size: 2, Program: "alone", Env: []string{allowSingleton}})
+		l.RunToEnd(t, Job{Size: 2, Program: "alone", ExtraEnv: []string{allowSingleton}})
 	})
 }
 

@@ -12,23 +12,23 @@ import (
 // nestedIn returns a launcher that one rank of another one starts.
 func (inner Launcher) nestedIn(outer Launcher) Launcher {
 	l := Launcher{Name: inner.Name + " inside " + outer.Name, Interface: inner.Interface, RankVariable: inner.RankVariable, Need: append(slices.Clip(outer.Need), inner.Need...)}
-	l.prepare = func(t testing.TB) (env []string) {
+	l.prepareEnv = func(t testing.TB) (env []string) {
 		for _, l := range []Launcher{outer, inner} {
-			if l.prepare != nil {
-				env = append(env, l.prepare(t)...)
+			if l.prepareEnv != nil {
+				env = append(env, l.prepareEnv(t)...)
 			}
 		}
 		return env
 	}
-	l.command = func(n int) []string {
-		line := inner.command(n)
+	l.commandPrefix = func(n int) []string {
+		line := inner.commandPrefix(n)
 		if strings.HasPrefix(line[0], "mpiexec.hydra") { // Under Slurm, it would start its processes by srun otherwise.
 			line = slices.Insert(line, 1, "-launcher", "fork", "-rmk", "user")
 		}
 		if inner.Interface == Local { // The command ferry is this program, to which mpirun and srun would not pass envFerry.
 			line = append([]string{"env", envFerry + "=1"}, line...)
 		}
-		return append(outer.command(1), line...)
+		return append(outer.commandPrefix(1), line...)
 	}
 	return l
 }

@@ -93,7 +93,7 @@ func revokeAndExit(ctx context.Context) error {
 
 func TestRevoke_CallerExitsAtOnce_ReachesTheOthers(t *testing.T) {
 	eachExchange(t, func(t *testing.T, l *Started, env []string) {
-		l.survivors(t, Job{Size: 3, Program: "revoke", Env: env})
+		l.survivors(t, Job{Size: 3, Program: "revoke", ExtraEnv: env})
 	})
 }
 
@@ -143,6 +143,6 @@ func recovers(ctx context.Context) error {
 
 func TestAgreeAndShrink_RankIsKilled_OthersContinue(t *testing.T) {
 	eachExchange(t, func(t *testing.T, l *Started, env []string) {
-		l.survivors(t, Job{Size: 3, Program: "recover", Env: env})
+		l.survivors(t, Job{Size: 3, Program: "recover", ExtraEnv: env})
 	})
 }

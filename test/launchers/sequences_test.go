@@ -56,7 +56,7 @@ func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
 					name += "/rank_" + late + "_late"
 				}
 				t.Run(name, func(t *testing.T) {
-					res := l.RunToEnd(t, Job{Size: sequenceSize, Program: "sequence", Env: []string{envSequence + "=" + sequence, envLate + "=" + late}})
+					res := l.RunToEnd(t, Job{Size: sequenceSize, Program: "sequence", ExtraEnv: []string{envSequence + "=" + sequence, envLate + "=" + late}})
 					for i, rank := range res.Ranks {
 						if rank.Output != "done\n" {
 							t.Errorf("rank %d printed %q", i, rank.Output)
@@ -70,7 +70,7 @@ func TestSessions_AnySequenceOfGroups_Reopens(t *testing.T) {
 
 // hydraNodes simulates two nodes on this machine with two processes each.
 var hydraNodes = Launcher{Name: "hydra-nodes", Interface: PMI1, Need: mpichPrograms, RankVariable: "PMI_RANK",
-	command: func(n int) []string {
+	commandPrefix: func(n int) []string {
 		return []string{"mpiexec.hydra", "-launcher", "fork", "-hosts", "one,two", "-ppn", "2", "-n", strconv.Itoa(n)}
 	}}
 
@@ -190,7 +190,7 @@ func awaitFile(ctx context.Context, path string) error {
 // Rank 2 ends after a session for SELF, and the others then open one for all.
 func TestSession_MemberEndedAfterItsOwn_IsAnErrorThatNamesIt(t *testing.T) {
 	eachConnected(t, func(t *testing.T, l *Started) {
-		l.RunToEnd(t, Job{Size: sequenceSize, Program: "deserted", Env: []string{"FERRY_BOOTSTRAP_TIMEOUT=2s"}})
+		l.RunToEnd(t, Job{Size: sequenceSize, Program: "deserted", ExtraEnv: []string{"FERRY_BOOTSTRAP_TIMEOUT=2s"}})
 	})
 }
 

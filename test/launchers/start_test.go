@@ -20,7 +20,7 @@ func allLaunchers() []Launcher {
 	all := append(All(), SlurmNone)
 	for i := range all {
 		if all[i].Name == HydraPort.Name {
-			all[i].prepare = nil
+			all[i].prepareEnv = nil
 		}
 	}
 	return all
@@ -54,7 +54,7 @@ var unwantedPrefixes = map[string][]string{
 func TestEnvironment_EachLauncher_MatchesDocs(t *testing.T) {
 	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
 		res := l.RunToEnd(t, Job{Size: 4, Program: "environ"})
-		t.Logf("4 ranks in %v", res.Time)
+		t.Logf("4 ranks in %v", res.ElapsedTime)
 		for i, rank := range res.Ranks {
 			names := names(rank.Output)
 			if !slices.Contains(strings.Split(rank.Output, "\n"), l.RankVariable+"="+strconv.Itoa(i)) {
@@ -97,7 +97,7 @@ func TestJob_OtherProgram_Runs(t *testing.T) {
 				t.Errorf("rank %d printed %q", i, rank.Output)
 			}
 		}
-		if res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, Args: []string{"--version"}}); !strings.Contains(res.Ranks[1].Output, "ferry") {
+		if res := l.RunToEnd(t, Job{Size: 2, Program: Ferry, ProgramArgs: []string{"--version"}}); !strings.Contains(res.Ranks[1].Output, "ferry") {
 			t.Error(res)
 		}
 	})
@@ -107,8 +107,8 @@ func TestJob_OtherProgram_Runs(t *testing.T) {
 func TestJob_RankFails_ResultHasError(t *testing.T) {
 	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
 		res := l.Begin(t, Job{Size: 2, Program: "fail"}).Wait()
-		t.Logf("the launcher: %v", res.Launcher)
-		if err := res.Failures("fail"); res.Launcher == nil || !strings.Contains(err.Error(), "rank 1 fails") {
+		t.Logf("the launcher: %v", res.LauncherErr)
+		if err := res.Failures("fail"); res.LauncherErr == nil || !strings.Contains(err.Error(), "rank 1 fails") {
 			t.Errorf("got %v\n%v", err, res)
 		}
 	})
@@ -118,7 +118,7 @@ func TestJob_RankFails_ResultHasError(t *testing.T) {
 func TestWait_Timeout_KillsJob(t *testing.T) {
 	Each(t, allLaunchers(), func(t *testing.T, l *Started) {
 		t.Parallel() // Mostly waits.
-		r := l.Begin(t, Job{Size: 2, Program: "/bin/sleep", Args: []string{"1000"}, Timeout: 300 * time.Millisecond})
+		r := l.Begin(t, Job{Size: 2, Program: "/bin/sleep", ProgramArgs: []string{"1000"}, Timeout: 300 * time.Millisecond})
 		if err := r.Wait().Failures("/bin/sleep"); err == nil || !strings.Contains(err.Error(), "sleep 1000") {
 			t.Error(err)
 		}

@@ -82,7 +82,7 @@ func TestSurvive_RankIsKilled_OthersContinue(t *testing.T) {
 				t.Fatalf("rank %d: %v\n%v", i, err, res)
 			}
 		}
-		t.Logf("ErrProcFailed %v and %v after SIGKILL; the launcher ended with %v", time.Duration(times[0]-times[1]), time.Duration(times[2]-times[1]), res.Launcher)
+		t.Logf("ErrProcFailed %v and %v after SIGKILL; the launcher ended with %v", time.Duration(times[0]-times[1]), time.Duration(times[2]-times[1]), res.LauncherErr)
 		if left := r.AwaitEnd(endTimeout); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
@@ -103,7 +103,7 @@ func TestSurvive_Example_ResultIsRight(t *testing.T) {
 	Each(t, Survivable(), func(t *testing.T, l *Started) {
 		t.Parallel() // Mostly starts and ends.
 		for range jobs {
-			r := l.Begin(t, Job{Size: 4, Program: example, Args: []string{"-kill", "2", "-grid", "32"}})
+			r := l.Begin(t, Job{Size: 4, Program: example, ProgramArgs: []string{"-kill", "2", "-grid", "32"}})
 			res := r.Wait()
 			if !strings.Contains(res.Ranks[0].Output, "\nok: 400 steps on 4 ranks, 3 at the end") {
 				t.Fatal(res)

@@ -13,7 +13,7 @@ func TestConform_MapIsWrong_Passes(t *testing.T) {
 	Each(t, []Launcher{hydraNodes, pmixNodes(t)}, func(t *testing.T, l *Started) {
 		for name, env := range map[string][]string{"single constructs": nil, "levels": {"FERRY_BOOTSTRAP_ROOTS_FROM=0"}} {
 			t.Run(name, func(t *testing.T) {
-				l.RunToEnd(t, Job{Size: 4, Program: Ferry, Args: []string{"conform"}, Env: env, Timeout: 3 * time.Minute})
+				l.RunToEnd(t, Job{Size: 4, Program: Ferry, ProgramArgs: []string{"conform"}, ExtraEnv: env, Timeout: 3 * time.Minute})
 			})
 		}
 	})
@@ -22,5 +22,5 @@ func TestConform_MapIsWrong_Passes(t *testing.T) {
 // pmixNodes returns the launcher of pmixtest with two servers. Each server has half of the processes.
 func pmixNodes(t *testing.T) Launcher {
 	return Launcher{Name: "pmix-nodes", Interface: PMIx, Need: []Need{{"gcc", "gcc"}, {"libpmix.so", "libpmix-dev"}}, RankVariable: "PMIX_RANK",
-		command: func(n int) []string { return pmixtest.Server(t, "-n", strconv.Itoa(n), "-nodes", "2") }}
+		commandPrefix: func(n int) []string { return pmixtest.Server(t, "-n", strconv.Itoa(n), "-nodes", "2") }}
 }
