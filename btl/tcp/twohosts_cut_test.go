@@ -30,7 +30,7 @@ func TestTwoHosts_BothLinksDown_LosesNothing(t *testing.T) {
 				t.Skip("it takes more than 5 s: -full")
 			}
 			whole(t)
-			h := nettest.New(t, nettest.Link{Rate: 1e9}, nettest.Link{Rate: 1e9})
+			h := nettest.New(t, nettest.Link{BitsPerSecond: 1e9}, nettest.Link{BitsPerSecond: 1e9})
 			j := start(t, h, nil, rank("talk")...)
 			j.until(2, "talking")
 			for link := range 2 {
@@ -142,7 +142,7 @@ func TestTwoHosts_MTUBlackHole_BothFailAfterRetryTimeout(t *testing.T) {
 func TestTwoHosts_RandomCuts_LosesNothing(t *testing.T) {
 	whole(t)
 	rng := rand.New(rand.NewPCG(*seed, 14))
-	h := nettest.New(t, nettest.Link{Rate: 3e8}, nettest.Link{Rate: 3e8}, nettest.Link{IPv6: true})
+	h := nettest.New(t, nettest.Link{BitsPerSecond: 3e8}, nettest.Link{BitsPerSecond: 3e8}, nettest.Link{UsesIPv6: true})
 	j := start(t, h, nil, rank("talk")...)
 	j.until(2, "talking")
 	var off [3]func(*nettest.Hosts, int) // Undo functions by link.

@@ -48,7 +48,7 @@ type sums struct {
 
 func inBadWeather(t *testing.T, seed uint64, sum *sums) {
 	bad := func(more uint64) nettest.Link {
-		return nettest.Link{Faults: &nettest.PacketFaults{Seed: 2*seed + more, Loss: 0.1, Reorder: 0.1, Delay: 200 * time.Microsecond}}
+		return nettest.Link{Faults: &nettest.PacketFaults{Seed: 2*seed + more, LossFraction: 0.1, ReorderFraction: 0.1, PacketDelay: 200 * time.Microsecond}}
 	}
 	h := nettest.New(t, bad(0), bad(1))
 	on := func(rank uint32, f func()) {

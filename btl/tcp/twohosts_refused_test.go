@@ -77,7 +77,7 @@ func TestTwoHosts_NoCommonNetwork_ErrorNamesTheAddress(t *testing.T) {
 func TestTwoHosts_NewIPv6Address_JobWaitsForIt(t *testing.T) {
 	whole(t)
 	build(t)
-	h := nettest.New(t, nettest.Link{IPv6: true})
+	h := nettest.New(t, nettest.Link{UsesIPv6: true})
 	for me := range 2 {
 		h.Run(me, "sysctl -qw net.ipv6.conf.eth0.dad_transmits=3", fmt.Sprintf("ip neigh del %v dev eth0", h.Addr(1-me, 0)),
 			fmt.Sprintf("ip addr del %v/64 dev eth0", h.Addr(me, 0)), fmt.Sprintf("ip addr add %v/64 dev eth0", h.Addr(me, 0)))

@@ -14,7 +14,7 @@ import (
 func TestTwoHosts_TwoLinks_AreNearlyTwiceAsFast(t *testing.T) {
 	whole(t)
 	rate := size(1_000_000_000, 200_000_000) // bits per second
-	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
+	h := nettest.New(t, nettest.Link{BitsPerSecond: rate}, nettest.Link{BitsPerSecond: rate})
 	bandwidth := func(links int) float64 {
 		out := start(t, h, []string{"--set", fmt.Sprint("btl.tcp.links=", links)},
 			ferry(t, "bench", "bw", "-m", size("1MiB:1MiB", "128KiB:128KiB"), "-x", size("3", "1"), "-i", size("10", "3"), "--format", "json")...).well()
@@ -48,7 +48,7 @@ func TestTwoHosts_TwoLinks_AreNearlyTwiceAsFast(t *testing.T) {
 func TestTwoHosts_OneLinkIsCut_TransferContinues(t *testing.T) {
 	whole(t)
 	rate, mib, cuts, dark := size(2_000_000_000, 200_000_000), size(10<<10, 64), size(5, 1), size(3*time.Second, time.Second)
-	h := nettest.New(t, nettest.Link{Rate: rate}, nettest.Link{Rate: rate})
+	h := nettest.New(t, nettest.Link{BitsPerSecond: rate}, nettest.Link{BitsPerSecond: rate})
 	run := func(mib, cuts int) time.Duration {
 		j := start(t, h, nil, rank("transfer", fmt.Sprint(mib), fmt.Sprint(cuts+1))...)
 		for k := range cuts {

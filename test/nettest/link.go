@@ -9,12 +9,12 @@ import (
 
 // Link has the properties of a link. The zero Link is a veth pair at full speed.
 type Link struct {
-	// Bits per second in each direction, 0 for no limit.
-	Rate int
+	// In each direction, 0 for no limit.
+	BitsPerSecond int
 	// Packet size in bytes, 0 for 1500.
 	MTU int
 	// Whether the addresses are those of IPv6.
-	IPv6 bool
+	UsesIPv6 bool
 	// Faults of a relay through which packets pass, nil for no relay.
 	Faults *PacketFaults
 }
@@ -25,14 +25,14 @@ type link struct {
 	index int
 	name  string
 	// Whether a queue of this package is installed.
-	hasQueue bool
-	isCut    bool
-	counts   PacketCounts
+	hasQueue     bool
+	isCut        bool
+	packetCounts PacketCounts
 }
 
 // address returns the address of a host on the link.
 func (l *link) address(host int) netip.Addr {
-	if l.IPv6 {
+	if l.UsesIPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 1: 77, 7: byte(l.index), 15: byte(host + 1)})
 	}
 	return netip.AddrFrom4([4]byte{10, 77, byte(l.index), byte(host + 1)})
@@ -71,7 +71,7 @@ func (h *Hosts) createLink(i int, like Link) (*link, error) {
 // goes down. Permanent neighbor entries hide a cut from the kernel, as if it were behind a router.
 func (h *Hosts) setUp(l *link) error {
 	bits, more := 24, ""
-	if l.IPv6 {
+	if l.UsesIPv6 {
 		bits, more = 64, " nodad"
 	}
 	for me := range h.hosts {
@@ -113,7 +113,7 @@ func awaitCarrier(name string, want bool) error {
 }
 
 // Counts returns the packet counts of a link with Faults.
-func (h *Hosts) Counts(i int) *PacketCounts { return &h.links[i].counts }
+func (h *Hosts) Counts(i int) *PacketCounts { return &h.links[i].packetCounts }
 
 // Cut drops all packets of the link in both directions from now on. The interfaces stay up, and no
 // error reaches either host.
@@ -133,7 +133,7 @@ func (h *Hosts) Join(i int) {
 // SetRate changes the rate of a link in bits per second. 0 removes the limit.
 func (h *Hosts) SetRate(i, rate int) {
 	h.t.Helper()
-	h.links[i].Rate = rate
+	h.links[i].BitsPerSecond = rate
 	h.check(h.setQueue(h.links[i]))
 }
 
@@ -156,12 +156,12 @@ func (h *Hosts) setQueue(l *link) error {
 	switch {
 	case l.isCut:
 		how = "replace dev " + l.name + " root blackhole"
-	case l.Rate > 0:
+	case l.BitsPerSecond > 0:
 		// Bursts of 10 ms, for which a busy machine may be late, and of at least a packet of 64
 		// KiB. The queue holds half a second, so that it never drops the packets of a few
 		// connections.
-		burst := max(64<<10, l.Rate/8/100)
-		how = fmt.Sprintf("replace dev %s root tbf rate %dbit burst %d latency 500ms", l.name, l.Rate, burst)
+		burst := max(64<<10, l.BitsPerSecond/8/100)
+		how = fmt.Sprintf("replace dev %s root tbf rate %dbit burst %d latency 500ms", l.name, l.BitsPerSecond, burst)
 	case l.hasQueue:
 		how = "del dev " + l.name + " root"
 	default:
@@ -172,6 +172,6 @@ func (h *Hosts) setQueue(l *link) error {
 			return err
 		}
 	}
-	l.hasQueue = l.isCut || l.Rate > 0
+	l.hasQueue = l.isCut || l.BitsPerSecond > 0
 	return nil
 }

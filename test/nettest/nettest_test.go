@@ -80,7 +80,7 @@ func pingPong(c [2]*net.TCPConn) error {
 }
 
 func TestLink_EachKind_CarriesMessages(t *testing.T) {
-	h := New(t, Link{}, Link{Rate: 1e9}, Link{Faults: &PacketFaults{Seed: 1}}, Link{IPv6: true}, Link{IPv6: true, Faults: &PacketFaults{Seed: 1}})
+	h := New(t, Link{}, Link{BitsPerSecond: 1e9}, Link{Faults: &PacketFaults{Seed: 1}}, Link{UsesIPv6: true}, Link{UsesIPv6: true, Faults: &PacketFaults{Seed: 1}})
 	for link := range h.links {
 		c := connect(t, h, link)
 		if err := pingPong(c); err != nil {
@@ -126,7 +126,7 @@ func measureTransfer(t *testing.T, c [2]*net.TCPConn, bytes int) time.Duration {
 // The first burst is not limited. The rest cannot be faster than the rate.
 func TestLink_Rate_LimitsThroughput(t *testing.T) {
 	const bytes, burst = 4 << 20, 256 << 10
-	h := New(t, Link{Rate: 50e6}, Link{Rate: 200e6})
+	h := New(t, Link{BitsPerSecond: 50e6}, Link{BitsPerSecond: 200e6})
 	for link, rate := range []float64{50e6, 200e6} {
 		d := measureTransfer(t, connect(t, h, link), bytes)
 		most := rate / 8 * d.Seconds()
@@ -159,7 +159,7 @@ func expectSilence(t *testing.T, c *net.TCPConn, what string) {
 
 // A peer that loses power sends no FIN, no RST and no unreachable host.
 func TestCut_Connections_GetNoEvent(t *testing.T) {
-	for name, link := range map[string]Link{"plain": {}, "rate": {Rate: 1e9}, "relay": {Faults: &PacketFaults{}}, "ipv6": {IPv6: true}} {
+	for name, link := range map[string]Link{"plain": {}, "rate": {BitsPerSecond: 1e9}, "relay": {Faults: &PacketFaults{}}, "ipv6": {UsesIPv6: true}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			open, closed, reset := connect(t, h, 0), connect(t, h, 0), connect(t, h, 0)
@@ -209,7 +209,7 @@ func TestCut_OtherLink_Works(t *testing.T) {
 }
 
 func TestUp_AfterDown_ConnectionsWork(t *testing.T) {
-	for name, link := range map[string]Link{"veth": {}, "relay": {Faults: &PacketFaults{}}, "ipv6": {IPv6: true}, "ipv6-relay": {IPv6: true, Faults: &PacketFaults{}}} {
+	for name, link := range map[string]Link{"veth": {}, "relay": {Faults: &PacketFaults{}}, "ipv6": {UsesIPv6: true}, "ipv6-relay": {UsesIPv6: true, Faults: &PacketFaults{}}} {
 		t.Run(name, func(t *testing.T) {
 			h := New(t, link)
 			c := connect(t, h, 0)

@@ -10,15 +10,13 @@ import (
 // PacketFaults has the faults of a link. The fate of the n-th packet of a direction depends only on
 // Seed, the direction and n.
 type PacketFaults struct {
-	Seed uint64
-	// Fraction of lost packets.
-	Loss float64
-	// Fraction of packets that one to three later ones overtake.
-	Reorder float64
-	// Delay of each packet.
-	Delay time.Duration
-	// Maximum additional delay, which does not reorder packets.
-	Jitter time.Duration
+	Seed         uint64
+	LossFraction float64
+	// Of packets that one to three later ones overtake.
+	ReorderFraction float64
+	PacketDelay     time.Duration
+	// Additional to PacketDelay. It does not reorder packets.
+	MaxJitter time.Duration
 
 	// Largest packet in bytes, 0 for no limit. Larger ones are lost, as in an MTU black hole.
 	LargestPacket int
@@ -34,10 +32,10 @@ const maxOvertakers = 3
 // time.
 type faultModel struct {
 	PacketFaults
-	random *rand.Rand
+	randomSource *rand.Rand
 	// Packets that later ones overtake, the oldest first.
-	held   []heldPacket
-	counts *PacketCounts
+	heldPackets  []heldPacket
+	packetCounts *PacketCounts
 }
 
 // PacketCounts counts the packets of both directions and their faults.
@@ -57,43 +55,43 @@ type packet struct {
 
 func newFaultModel(w PacketFaults, direction uint64, met *PacketCounts) *faultModel {
 	w.holdLimit = cmp.Or(w.holdLimit, 5*time.Millisecond)
-	return &faultModel{PacketFaults: w, random: rand.New(rand.NewPCG(w.Seed, direction)), counts: met}
+	return &faultModel{PacketFaults: w, randomSource: rand.New(rand.NewPCG(w.Seed, direction)), packetCounts: met}
 }
 
 // pass processes the next packet and returns the packets to send now in order. It returns none if
 // the packet is lost or held.
 func (s *faultModel) pass(bytes []byte) (out []packet) {
 	// The same random numbers for each packet, independent of its fate.
-	lost, swap, by, jitter := s.random.Float64(), s.random.Float64(), 1+s.random.IntN(maxOvertakers), s.random.Float64()
-	s.counts.Packets.Add(1)
-	p := packet{bytes, s.Delay + time.Duration(jitter*float64(s.Jitter))}
+	lost, swap, by, jitter := s.randomSource.Float64(), s.randomSource.Float64(), 1+s.randomSource.IntN(maxOvertakers), s.randomSource.Float64()
+	s.packetCounts.Packets.Add(1)
+	p := packet{bytes, s.PacketDelay + time.Duration(jitter*float64(s.MaxJitter))}
 	switch {
-	case lost < s.Loss, s.LargestPacket > 0 && len(bytes) > s.LargestPacket:
-		s.counts.Lost.Add(1)
+	case lost < s.LossFraction, s.LargestPacket > 0 && len(bytes) > s.LargestPacket:
+		s.packetCounts.Lost.Add(1)
 		return nil
-	case swap < s.Reorder:
-		s.counts.Reordered.Add(1)
-		s.held = append(s.held, heldPacket{p, by})
+	case swap < s.ReorderFraction:
+		s.packetCounts.Reordered.Add(1)
+		s.heldPackets = append(s.heldPackets, heldPacket{p, by})
 		return nil
 	}
 	out = append(out, p)
-	kept := s.held[:0]
-	for _, h := range s.held {
+	kept := s.heldPackets[:0]
+	for _, h := range s.heldPackets {
 		if h.overtakersLeft--; h.overtakersLeft == 0 {
 			out = append(out, h.packet)
 		} else {
 			kept = append(kept, h)
 		}
 	}
-	s.held = kept
+	s.heldPackets = kept
 	return out
 }
 
 // releaseHeld returns the held packets after a time without other packets.
 func (s *faultModel) releaseHeld() (out []packet) {
-	for _, h := range s.held {
+	for _, h := range s.heldPackets {
 		out = append(out, h.packet)
 	}
-	s.held = nil
+	s.heldPackets = nil
 	return out
 }

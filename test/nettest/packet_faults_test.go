@@ -27,7 +27,7 @@ func arrivals(w PacketFaults, direction uint64, n uint32) (out []uint32) {
 // Failures must be reproducible.
 func TestPacketFaults_SameSeed_SameFaults(t *testing.T) {
 	const n = 10000
-	w := PacketFaults{Seed: 7, Loss: 0.1, Reorder: 0.2}
+	w := PacketFaults{Seed: 7, LossFraction: 0.1, ReorderFraction: 0.2}
 	one := arrivals(w, 0, n)
 	if !slices.Equal(one, arrivals(w, 0, n)) {
 		t.Error("two runs of one seed differ")
@@ -35,7 +35,7 @@ func TestPacketFaults_SameSeed_SameFaults(t *testing.T) {
 	if slices.Equal(one, arrivals(w, 1, n)) {
 		t.Error("both directions have the same faults")
 	}
-	if slices.Equal(one, arrivals(PacketFaults{Seed: 8, Loss: 0.1, Reorder: 0.2}, 0, n)) {
+	if slices.Equal(one, arrivals(PacketFaults{Seed: 8, LossFraction: 0.1, ReorderFraction: 0.2}, 0, n)) {
 		t.Error("two seeds have the same faults")
 	}
 	if !slices.Equal(one[:100], arrivals(w, 0, n/10)[:100]) {
@@ -57,7 +57,7 @@ func TestPacketFaults_SameSeed_SameFaults(t *testing.T) {
 	if swaps < n/20 || swaps > n/4 {
 		t.Errorf("%d of %d out of order", swaps, n)
 	}
-	if !slices.IsSorted(arrivals(PacketFaults{Seed: 7, Loss: 0.1}, 0, n)) {
+	if !slices.IsSorted(arrivals(PacketFaults{Seed: 7, LossFraction: 0.1}, 0, n)) {
 		t.Error("packets are out of order without Reorder")
 	}
 	if got := arrivals(PacketFaults{Seed: 7}, 0, n); len(got) != n || !slices.IsSorted(got) {
@@ -67,7 +67,7 @@ func TestPacketFaults_SameSeed_SameFaults(t *testing.T) {
 
 func TestRelay_SameSeed_SameFaults(t *testing.T) {
 	const n = 200
-	w := PacketFaults{Seed: 3, Loss: 0.1, Reorder: 0.2, Delay: time.Millisecond, Jitter: time.Millisecond, holdLimit: time.Second}
+	w := PacketFaults{Seed: 3, LossFraction: 0.1, ReorderFraction: 0.2, PacketDelay: time.Millisecond, MaxJitter: time.Millisecond, holdLimit: time.Second}
 	want := arrivals(w, 0, n)
 	for range 2 {
 		h := New(t, Link{Faults: &w})
@@ -119,14 +119,14 @@ func TestWeather_LargestPacket_DropsLargerOnes(t *testing.T) {
 	if out := s.pass(make([]byte, 1500)); len(out) != 1 {
 		t.Error("a packet of LargestPacket bytes is lost")
 	}
-	if out := s.pass(make([]byte, 1501)); len(out) != 0 || s.counts.Lost.Load() != 1 {
+	if out := s.pass(make([]byte, 1501)); len(out) != 0 || s.packetCounts.Lost.Load() != 1 {
 		t.Error("a larger packet passes")
 	}
 }
 
 // TCP repairs the faults, at a lower speed.
 func TestLink_PacketFaults_StreamIsComplete(t *testing.T) {
-	h := New(t, Link{Faults: &PacketFaults{Seed: 5, Loss: 0.02, Reorder: 0.05, Delay: time.Millisecond}})
+	h := New(t, Link{Faults: &PacketFaults{Seed: 5, LossFraction: 0.02, ReorderFraction: 0.05, PacketDelay: time.Millisecond}})
 	c := connect(t, h, 0)
 	if err := pingPong(c); err != nil {
 		t.Fatal(err)

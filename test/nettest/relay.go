@@ -18,18 +18,18 @@ const queueLength = 10000
 
 // A relay forwards packets between two tun devices until it is closed.
 type relay struct {
-	ends [2]*os.File
-	stop chan struct{}
-	done sync.WaitGroup
+	tunDevices     [2]*os.File
+	stopSignal     chan struct{}
+	forwarderGroup sync.WaitGroup
 }
 
 // createRelay creates a link of two tun devices with a relay between them.
 func (h *Hosts) createRelay(l *link) error {
-	r := &relay{stop: make(chan struct{})}
+	r := &relay{stopSignal: make(chan struct{})}
 	h.t.Cleanup(func() { h.check(r.Close()) })
 	for me := range h.hosts {
 		err := h.On(me, func() (err error) {
-			r.ends[me], err = openTun(l.name)
+			r.tunDevices[me], err = openTun(l.name)
 			return err
 		})
 		if err != nil {
@@ -39,25 +39,25 @@ func (h *Hosts) createRelay(l *link) error {
 			return err
 		}
 	}
-	for me := range r.ends {
-		c := &forwarder{relay: r, from: r.ends[me], to: r.ends[1-me], source: l.address(me), dest: l.address(1 - me),
-			faults: newFaultModel(*l.Faults, uint64(me), &l.counts), mtu: l.MTU, pending: make(chan duePacket, queueLength)}
-		r.done.Go(c.read)
-		r.done.Go(c.write)
+	for me := range r.tunDevices {
+		c := &forwarder{relay: r, fromDevice: r.tunDevices[me], toDevice: r.tunDevices[1-me], sourceAddr: l.address(me), destAddr: l.address(1 - me),
+			faultModel: newFaultModel(*l.Faults, uint64(me), &l.packetCounts), mtu: l.MTU, delayedPackets: make(chan duePacket, queueLength)}
+		r.forwarderGroup.Go(c.read)
+		r.forwarderGroup.Go(c.write)
 	}
 	return nil
 }
 
 // Close ends the relay and its devices.
 func (r *relay) Close() error {
-	close(r.stop)
+	close(r.stopSignal)
 	var err error
-	for _, f := range r.ends {
+	for _, f := range r.tunDevices {
 		if f != nil {
 			err = errors.Join(err, f.Close()) // Wakes the readers.
 		}
 	}
-	r.done.Wait()
+	r.forwarderGroup.Wait()
 	return err
 }
 
@@ -83,37 +83,37 @@ func openTun(name string) (*os.File, error) {
 // forwarder forwards packets in one direction.
 type forwarder struct {
 	*relay
-	from, to     *os.File
-	source, dest netip.Addr
-	faults       *faultModel
-	mtu          int
-	pending      chan duePacket
+	fromDevice, toDevice *os.File
+	sourceAddr, destAddr netip.Addr
+	faultModel           *faultModel
+	mtu                  int
+	delayedPackets       chan duePacket
 }
 
 type duePacket struct {
 	packet
-	due time.Time
+	dueAt time.Time
 }
 
 // read reads packets until the relay ends.
 func (c *forwarder) read() {
-	defer close(c.pending)
+	defer close(c.delayedPackets)
 	for {
 		var deadline time.Time
-		if len(c.faults.held) > 0 {
-			deadline = time.Now().Add(c.faults.holdLimit)
+		if len(c.faultModel.heldPackets) > 0 {
+			deadline = time.Now().Add(c.faultModel.holdLimit)
 		}
 		buf := make([]byte, c.mtu)
-		n, err := 0, c.from.SetReadDeadline(deadline)
+		n, err := 0, c.fromDevice.SetReadDeadline(deadline)
 		if err == nil {
-			n, err = c.from.Read(buf)
+			n, err = c.fromDevice.Read(buf)
 		}
 		switch {
 		case err == nil && c.isBetweenHosts(buf[:n]):
-			c.send(c.faults.pass(buf[:n]))
+			c.send(c.faultModel.pass(buf[:n]))
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.send(c.faults.releaseHeld())
+			c.send(c.faultModel.releaseHeld())
 		default: // The device is closed.
 			return
 		}
@@ -124,10 +124,10 @@ func (c *forwarder) read() {
 // by itself do not count, so that the faults of the others are reproducible.
 func (c *forwarder) isBetweenHosts(b []byte) bool {
 	first := 12 // Offset of the source in an IPv4 header. The destination follows it.
-	if c.source.Is6() {
+	if c.sourceAddr.Is6() {
 		first = 8
 	}
-	both := slices.Concat(c.source.AsSlice(), c.dest.AsSlice())
+	both := slices.Concat(c.sourceAddr.AsSlice(), c.destAddr.AsSlice())
 	return len(b) >= first+len(both) && slices.Equal(b[first:first+len(both)], both)
 }
 
@@ -135,8 +135,8 @@ func (c *forwarder) send(list []packet) {
 	now := time.Now()
 	for _, p := range list {
 		select {
-		case c.pending <- duePacket{p, now.Add(p.delay)}:
-		case <-c.stop:
+		case c.delayedPackets <- duePacket{p, now.Add(p.delay)}:
+		case <-c.stopSignal:
 			return
 		}
 	}
@@ -144,13 +144,13 @@ func (c *forwarder) send(list []packet) {
 
 // write sends packets at their due times in order.
 func (c *forwarder) write() {
-	for p := range c.pending {
-		if d := time.Until(p.due); d > 0 {
+	for p := range c.delayedPackets {
+		if d := time.Until(p.dueAt); d > 0 {
 			select {
 			case <-time.After(d):
-			case <-c.stop:
+			case <-c.stopSignal:
 			}
 		}
-		_, _ = c.to.Write(p.bytes) // Packets are lost while the host's interface is down.
+		_, _ = c.toDevice.Write(p.bytes) // Packets are lost while the host's interface is down.
 	}
 }

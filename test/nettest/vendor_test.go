@@ -18,7 +18,7 @@ import (
 // transport compiled in and as a plugin.
 func TestVendorTransport_PacketFaults_MessagesArrive(t *testing.T) {
 	needs.Time(t)
-	h := New(t, Link{Faults: &PacketFaults{Seed: 18, Loss: 0.05, Reorder: 0.1, Delay: 200 * time.Microsecond}})
+	h := New(t, Link{Faults: &PacketFaults{Seed: 18, LossFraction: 0.05, ReorderFraction: 0.1, PacketDelay: 200 * time.Microsecond}})
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
