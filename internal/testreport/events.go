@@ -49,20 +49,20 @@ func (r *report) readEvents(in io.Reader) error {
 
 // A packageRun is a package of a suite whose tests have started.
 type packageRun struct {
-	suite, path string
-	tests       map[string]*testRun
+	suite, importPath string
+	testsByName       map[string]*testRun
 	// Names of the tests in the order of their start.
 	testOrder []string
-	// Output outside of tests.
-	output []string
+	// Outside of tests.
+	packageOutput []string
 	// Whether its build has failed, which the report contains already.
 	isBuildFailure bool
 }
 
 type testRun struct {
-	// Latest action, which is run, pass, fail or skip.
-	action string
-	output []string
+	// run, pass, fail or skip.
+	lastAction string
+	output     []string
 }
 
 func (r *report) handle(e event) {
@@ -76,42 +76,42 @@ func (r *report) handle(e event) {
 		r.skip(e.Output, e.Package, "")
 		return
 	case "build-output":
-		r.builds[e.ImportPath] += e.Output
+		r.buildOutputs[e.ImportPath] += e.Output
 		return
 	case "build-fail":
-		r.failures = append(r.failures, failure{title: "build of " + e.ImportPath, text: r.builds[e.ImportPath]})
-		delete(r.builds, e.ImportPath)
+		r.failures = append(r.failures, failure{title: "build of " + e.ImportPath, text: r.buildOutputs[e.ImportPath]})
+		delete(r.buildOutputs, e.ImportPath)
 		return
 	}
 	if e.Package == "" {
 		return
 	}
-	p := r.running[e.Package]
+	p := r.runningPackages[e.Package]
 	if p == nil {
-		p = &packageRun{suite: r.suite, path: e.Package, tests: map[string]*testRun{}}
-		r.running[e.Package] = p
+		p = &packageRun{suite: r.suite, importPath: e.Package, testsByName: map[string]*testRun{}}
+		r.runningPackages[e.Package] = p
 	}
 	if e.Test == "" {
 		r.handlePackage(p, e)
 		return
 	}
-	t := p.tests[e.Test]
+	t := p.testsByName[e.Test]
 	if t == nil {
-		t = &testRun{action: "run"}
-		p.tests[e.Test] = t
+		t = &testRun{lastAction: "run"}
+		p.testsByName[e.Test] = t
 		p.testOrder = append(p.testOrder, e.Test)
 	}
 	switch e.Action {
 	case "output":
 		t.output = append(t.output, e.Output)
 	case "pass":
-		r.passed++
-		t.action, t.output = e.Action, nil
+		r.passedTests++
+		t.lastAction, t.output = e.Action, nil
 	case "skip":
-		r.skip(reason(t.output), p.path, e.Test)
-		t.action, t.output = e.Action, nil
+		r.skip(reason(t.output), p.importPath, e.Test)
+		t.lastAction, t.output = e.Action, nil
 	case "fail":
-		t.action = e.Action
+		t.lastAction = e.Action
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *report) handle(e event) {
 func (r *report) handlePackage(p *packageRun, e event) {
 	switch e.Action {
 	case "output":
-		p.output = append(p.output, e.Output)
+		p.packageOutput = append(p.packageOutput, e.Output)
 	case "pass", "fail", "skip":
 		p.isBuildFailure = e.FailedBuild != ""
 		r.endPackage(p, e.Action, e.Elapsed)

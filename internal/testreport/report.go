@@ -16,20 +16,18 @@ const module = "github.com/ferrympi/ferry/"
 // report has the state of the report.
 type report struct {
 	out io.Writer
-	// Number of packages in the closing lines, 0 for all.
-	slowest   int
-	startedAt time.Time
+	// Packages in the closing lines, 0 for all.
+	slowestCount int
+	startedAt    time.Time
 
-	suite   string
-	running map[string]*packageRun
+	suite           string
+	runningPackages map[string]*packageRun
 	// Output of running builds by package.
-	builds   map[string]string
-	packages []packageLine
-	failures []failure
-	// By reason.
-	skips map[string][]skipped
-	// Number of passed tests.
-	passed int
+	buildOutputs  map[string]string
+	packageLines  []packageLine
+	failures      []failure
+	skipsByReason map[string][]skipped
+	passedTests   int
 }
 
 // packageLine is the closing line of a package in go test's format.
@@ -44,25 +42,25 @@ type failure struct{ title, text string }
 type skipped struct{ path, test string }
 
 func newReport(out io.Writer, slowest int) *report {
-	return &report{out: out, slowest: slowest, startedAt: time.Now(), running: map[string]*packageRun{}, builds: map[string]string{}, skips: map[string][]skipped{}}
+	return &report{out: out, slowestCount: slowest, startedAt: time.Now(), runningPackages: map[string]*packageRun{}, buildOutputs: map[string]string{}, skipsByReason: map[string][]skipped{}}
 }
 
 func (r *report) hasFailures() bool { return len(r.failures) > 0 }
 
 func (r *report) skip(reason, path, test string) {
-	r.skips[reason] = append(r.skips[reason], skipped{path, test})
+	r.skipsByReason[reason] = append(r.skipsByReason[reason], skipped{path, test})
 }
 
 // endPackage prints the line of the package and records the output of failed tests.
 func (r *report) endPackage(p *packageRun, action string, seconds float64) {
-	delete(r.running, p.path)
+	delete(r.runningPackages, p.importPath)
 	text, rest := p.splitOutput()
 	if action == "skip" { // The package has no test files.
 		return
 	}
 	if action == "pass" {
 		fmt.Fprintln(r.out, text)
-		r.packages = append(r.packages, packageLine{text, true, seconds})
+		r.packageLines = append(r.packageLines, packageLine{text, true, seconds})
 		return
 	}
 	names, output := p.failedTests()
@@ -70,7 +68,7 @@ func (r *report) endPackage(p *packageRun, action string, seconds float64) {
 	for _, name := range names {
 		fmt.Fprintf(r.out, "     %s\n", name)
 	}
-	r.packages = append(r.packages, packageLine{text, false, seconds})
+	r.packageLines = append(r.packageLines, packageLine{text, false, seconds})
 	if !p.isBuildFailure {
 		r.failures = append(r.failures, failure{title: p.title(), text: output + rest})
 	}
@@ -79,14 +77,14 @@ func (r *report) endPackage(p *packageRun, action string, seconds float64) {
 // title returns the package with its suite, if any.
 func (p *packageRun) title() string {
 	if p.suite == "" {
-		return p.path
+		return p.importPath
 	}
-	return p.path + " (" + p.suite + ")"
+	return p.importPath + " (" + p.suite + ")"
 }
 
 // splitOutput separates go test's line about the package from the rest of its output.
 func (p *packageRun) splitOutput() (text, rest string) {
-	for _, l := range p.output {
+	for _, l := range p.packageOutput {
 		trimmed := strings.TrimRight(l, "\n")
 		switch {
 		case strings.HasPrefix(l, "ok  \t"), strings.HasPrefix(l, "FAIL\t"):
@@ -95,7 +93,7 @@ func (p *packageRun) splitOutput() (text, rest string) {
 			rest += l
 		}
 	}
-	return cmp.Or(text, "FAIL\t"+p.path), rest
+	return cmp.Or(text, "FAIL\t"+p.importPath), rest
 }
 
 // failedTests returns the tests that failed or were running at the end of the package, and their
@@ -103,12 +101,12 @@ func (p *packageRun) splitOutput() (text, rest string) {
 func (p *packageRun) failedTests() (names []string, output string) {
 	var b strings.Builder
 	for _, name := range p.testOrder {
-		t := p.tests[name]
-		if t.action != "fail" && t.action != "run" {
+		t := p.testsByName[name]
+		if t.lastAction != "fail" && t.lastAction != "run" {
 			continue
 		}
 		label := name
-		if t.action == "run" {
+		if t.lastAction == "run" {
 			label += " (did not end)"
 		}
 		names = append(names, label)
@@ -123,9 +121,9 @@ func (p *packageRun) failedTests() (names []string, output string) {
 
 // endSuite closes packages that a killed go test did not end.
 func (r *report) endSuite() {
-	for _, path := range slices.Sorted(maps.Keys(r.running)) {
-		p := r.running[path]
-		p.output = append(p.output, "FAIL\t"+path+"\t[did not end]\n")
+	for _, path := range slices.Sorted(maps.Keys(r.runningPackages)) {
+		p := r.runningPackages[path]
+		p.packageOutput = append(p.packageOutput, "FAIL\t"+path+"\t[did not end]\n")
 		r.endPackage(p, "fail", 0)
 	}
 }
@@ -141,11 +139,11 @@ func (r *report) summarize() {
 	}
 	r.printSkips()
 	skips := 0
-	for _, s := range r.skips {
+	for _, s := range r.skipsByReason {
 		skips += len(s)
 	}
 	fmt.Fprintf(r.out, "\nIn %v: packages %d, tests passed %d, skipped %d, failures %d\n",
-		time.Since(r.startedAt).Round(time.Second), len(r.packages), r.passed, skips, len(r.failures))
+		time.Since(r.startedAt).Round(time.Second), len(r.packageLines), r.passedTests, skips, len(r.failures))
 	for _, l := range r.closing() {
 		fmt.Fprintln(r.out, l.text)
 	}
@@ -156,15 +154,15 @@ const namesPerReason = 3
 
 // printSkips lists the reasons, the most frequent first.
 func (r *report) printSkips() {
-	if len(r.skips) == 0 {
+	if len(r.skipsByReason) == 0 {
 		return
 	}
 	fmt.Fprintln(r.out, "\nSKIPPED:")
-	reasons := slices.SortedFunc(maps.Keys(r.skips), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(r.skips[b]), len(r.skips[a])), cmp.Compare(a, b))
+	reasons := slices.SortedFunc(maps.Keys(r.skipsByReason), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(r.skipsByReason[b]), len(r.skipsByReason[a])), cmp.Compare(a, b))
 	})
 	for _, reason := range reasons {
-		all := r.skips[reason]
+		all := r.skipsByReason[reason]
 		fmt.Fprintf(r.out, "%5d  %s\n", len(all), reason)
 		for _, s := range all[:min(len(all), namesPerReason)] {
 			if name := strings.TrimSpace(strings.TrimPrefix(s.path, module) + " " + s.test); name != "" {
@@ -179,7 +177,7 @@ func (r *report) printSkips() {
 
 // closing returns the lines of the packages. Failures and then the slowest packages are at the end.
 func (r *report) closing() []packageLine {
-	all := slices.SortedStableFunc(slices.Values(r.packages), func(a, b packageLine) int {
+	all := slices.SortedStableFunc(slices.Values(r.packageLines), func(a, b packageLine) int {
 		switch {
 		case a.isPass != b.isPass && a.isPass:
 			return -1
@@ -188,8 +186,8 @@ func (r *report) closing() []packageLine {
 		}
 		return cmp.Compare(a.seconds, b.seconds)
 	})
-	if r.slowest > 0 && len(all) > r.slowest {
-		all = all[len(all)-r.slowest:]
+	if r.slowestCount > 0 && len(all) > r.slowestCount {
+		all = all[len(all)-r.slowestCount:]
 	}
 	return all
 }
