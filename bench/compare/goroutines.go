@@ -19,8 +19,8 @@ func onGoroutines(f figure, processes int, flags ...string) figure {
 }
 
 // besideThreads is a figure of goroutine ranks beside threads, as setting.OnlyNetwork names them.
-func besideThreads(f figure, name, over string, wanted float64, flags ...string) figure {
-	f.Name, f.networkName, f.WantedDefault, f.WantedBest, f.Aim = name, over, wanted, wanted, "-"
+func besideThreads(f figure, name, network string, wanted float64, flags ...string) figure {
+	f.Name, f.networkName, f.WantedDefault, f.WantedBest, f.Aim = name, network, wanted, wanted, "-"
 	return onGoroutines(f, 1, flags...)
 }
 
