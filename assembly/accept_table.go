@@ -14,10 +14,10 @@ import (
 // communicators. No other process writes to its memory.
 func (a *Assembly) AcceptTable(t *wireup.Table, group []framework.Proc, rank int) (m PML, spec pml.CommSpec, err error) {
 	p := &levelPort{Assembly: a, ctx: context.Background(), group: group, rank: rank}
-	p.ids = a.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, len(group), levelsRoom)
-	defer a.pmls[0].CIDs().Release(p.ids) // No effect after the ids are settled.
+	p.candidateIDs = a.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, len(group), levelsRoom)
+	defer a.pmls[0].CIDs().Release(p.candidateIDs) // No effect after the ids are settled.
 	if err := p.Accept(t); err != nil {
 		return m, spec, err
 	}
-	return p.module, p.spec, nil
+	return p.chosenPML, p.commSpec, nil
 }

@@ -67,8 +67,8 @@ type Assembly struct {
 	parameters
 	options Options
 	// nil if the program has its own logger.
-	log    *sink
-	client bootstrap.Client
+	logSink *sink
+	client  bootstrap.Client
 	advertisement
 	closing closing
 	// Held while PMLs learn a card. Locked before mu.
@@ -92,15 +92,15 @@ type Assembly struct {
 type parameters struct {
 	bootstrapParams core.Bootstrap
 	threadParams    threads.Params
-	reports         []string
+	reportNames     []string
 	// Parameter explain.
 	isExplaining bool
 }
 
 // advertisement is the data of this process in every wire-up.
 type advertisement struct {
-	// capabilities are the capabilities of all PMLs as they are sent, and decodedCapabilities the same as values.
-	capabilities        []byte
+	// Of all PMLs, as they are sent and as values.
+	encodedCapabilities []byte
 	decodedCapabilities []pml.Capabilities
 	cardMu              sync.Mutex
 	// Guarded by cardMu.
@@ -112,20 +112,20 @@ func newAssembly(stack *Stack, o Options) *Assembly {
 	return &Assembly{
 		Stack: stack, options: o, peers: newPeerRecords(),
 		explainRecords: explainRecords{savedRoutes: map[framework.Incarnation]Pair{}},
-		constructs:     constructs{descriptions: map[uint64]string{}, cancel: map[uint64]context.CancelCauseFunc{}},
-		upcalls:        upcalls{stop: make(chan struct{})},
+		constructs:     constructs{descriptions: map[uint64]string{}, cancelByNumber: map[uint64]context.CancelCauseFunc{}},
+		upcalls:        upcalls{closeSignal: make(chan struct{})},
 	}
 }
 
 // card is the business card of this process. The edition rises with each change.
 type card struct {
-	bytes   []byte
-	edition uint32
+	encodedCard []byte
+	edition     uint32
 }
 
 // encodeCapabilities encodes the capabilities of the PMLs and the card.
 func (a *Assembly) encodeCapabilities() (err error) {
-	if a.capabilities, a.ownCard.bytes, err = encodeCard(a.pmls, a.Card()); err != nil {
+	if a.encodedCapabilities, a.ownCard.encodedCard, err = encodeCard(a.pmls, a.Card()); err != nil {
 		return err
 	}
 	for _, m := range a.pmls {
@@ -211,8 +211,8 @@ func Same(a, b any) bool {
 // Bound returns a context for one step of the wire-up. A client opened by this assembly applies bootstrap.timeout itself, and its error names
 // the missing members. For another client the context ends a little later than the timeout.
 func (a *Assembly) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if a.process != nil {
-		return a.process.Bound(ctx)
+	if a.ownerProcess != nil {
+		return a.ownerProcess.Bound(ctx)
 	}
 	if a.options.Client == nil {
 		return ctx, func() {}

@@ -26,7 +26,7 @@ func (c cards) Card(peer framework.Incarnation) (framework.Card, bool) {
 		known.isTaken = true
 		c.peers.set(peer, known)
 	}
-	encoded := known.card
+	encoded := known.encodedCard
 	c.mu.Unlock()
 	card, err := wireup.DecodeCard(encoded)
 	if err != nil {
@@ -51,5 +51,5 @@ func (c cards) Node(peer framework.Incarnation) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, _ := c.peers.get(peer)
-	return known.node
+	return known.nodeID
 }

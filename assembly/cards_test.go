@@ -81,7 +81,7 @@ func TestLearn_LaterCardOfAProcess_IsThatOfItsPaths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.capabilities, Card: card, Edition: 1}); err != nil {
+			if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.encodedCapabilities, Card: card, Edition: 1}); err != nil {
 				t.Fatal(err)
 			}
 			if after := fmt.Sprint(a.pmls[0].Route(g.incarnation).Rejected); after == before {
@@ -110,7 +110,7 @@ func TestLearn_CardSoughtByPMLs_IsPassedAtOnce(t *testing.T) {
 	a.mu.Lock()
 	first, _ := a.peers.get(sought)
 	second, _ := a.peers.get(other)
-	left := len(a.peers.sought)
+	left := len(a.peers.soughtNonces)
 	a.mu.Unlock()
 	if !first.isTaken || second.isTaken || left > 0 {
 		t.Errorf("taken: the card that was sought %t, another one %t; %d nonces are sought still", first.isTaken, second.isTaken, left)
@@ -128,8 +128,8 @@ func TestPeerRecords_ManySought_AreBounded(t *testing.T) {
 	for nonce := range uint64(2 * maxSought) {
 		k.seek(nonce)
 	}
-	if len(k.sought) != maxSought || !k.isSought(incarnationOf(1, 1<<40)) {
-		t.Errorf("%d nonces are sought", len(k.sought))
+	if len(k.soughtNonces) != maxSought || !k.isSought(incarnationOf(1, 1<<40)) {
+		t.Errorf("%d nonces are sought", len(k.soughtNonces))
 	}
 }
 
@@ -140,5 +140,5 @@ func guestIncarnation(a *Assembly, rank uint32, nonce uint64) framework.Incarnat
 // learn gives the assembly the card of a process of another job.
 func learn(a *Assembly, rank uint32, nonce uint64) error {
 	p := framework.Proc{Namespace: "other", Rank: rank}
-	return a.learn(guestIncarnation(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+	return a.learn(guestIncarnation(a, rank, nonce), p, wireup.Payload{Nonce: nonce, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard})
 }

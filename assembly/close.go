@@ -10,29 +10,29 @@ import (
 
 // closing is the state of Close.
 type closing struct {
-	once    sync.Once
-	err     error
-	readers sync.RWMutex // See WhileOpen.
-	// Whether the transports are closed or closing. Guarded by readers.
+	closeOnce   sync.Once
+	closeErr    error
+	whileOpenMu sync.RWMutex // See WhileOpen.
+	// The transports are closed or closing. Guarded by whileOpenMu.
 	isFreed bool
 }
 
 // Close frees all resources. Further calls return the result of the first.
 func (a *Assembly) Close() error {
-	a.closing.once.Do(func() {
-		a.closing.err = a.close()
-		if a.log != nil {
-			a.closing.err = errors.Join(a.closing.err, a.log.close())
+	a.closing.closeOnce.Do(func() {
+		a.closing.closeErr = a.close()
+		if a.logSink != nil {
+			a.closing.closeErr = errors.Join(a.closing.closeErr, a.logSink.close())
 		}
 	})
-	return a.closing.err
+	return a.closing.closeErr
 }
 
 // WhileOpen calls read, and returns true, unless the transports are closed or closing. Close waits until read returns. It protects
 // reports on the streams of a process, which may end at any time. Calls do not nest.
 func (a *Assembly) WhileOpen(read func()) bool {
-	a.closing.readers.RLock()
-	defer a.closing.readers.RUnlock()
+	a.closing.whileOpenMu.RLock()
+	defer a.closing.whileOpenMu.RUnlock()
 	if a.closing.isFreed {
 		return false
 	}
@@ -45,26 +45,26 @@ func (a *Assembly) close() error {
 		return nil
 	}
 	events, ok := framework.As[bootstrap.EventSource](a.client)
-	if a.process != nil {
+	if a.ownerProcess != nil {
 		ok = false // Events belong to the process.
-		a.process.removeStream(a)
+		a.ownerProcess.removeStream(a)
 	}
 	if ok {
 		events.OnEvent(nil)
 	}
 	a.upcalls.Lock()
 	a.upcalls.isClosing = true
-	close(a.upcalls.stop)
+	close(a.upcalls.closeSignal)
 	a.upcalls.Unlock()
-	a.upcalls.running.Wait()
-	a.closing.readers.Lock()
+	a.upcalls.runningGoroutines.Wait()
+	a.closing.whileOpenMu.Lock()
 	a.closing.isFreed = true
-	a.closing.readers.Unlock()
+	a.closing.whileOpenMu.Unlock()
 	err := a.Stack.Close()
 	if ok {
 		events.EndIncarnation()
 	}
-	if a.process == nil && a.options.Client == nil {
+	if a.ownerProcess == nil && a.options.Client == nil {
 		err = errors.Join(err, a.client.Close())
 	}
 	return err

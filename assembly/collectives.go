@@ -33,11 +33,11 @@ func (a *Assembly) CollOffers(shape coll.Shape) (offers []coll.ComponentOffer, e
 
 // Collective is the algorithm of an operation on communicators of a number of members, from a block size in bytes on (coll.Args.Size).
 type Collective struct {
-	Members   int    `json:"members"`
-	Operation string `json:"operation"`
-	From      int    `json:"from_size"`
-	Component string `json:"component"`
-	Algorithm string `json:"algorithm"`
+	MemberCount int    `json:"members"`
+	Operation   string `json:"operation"`
+	FromBytes   int    `json:"from_size"`
+	Component   string `json:"component"`
+	Algorithm   string `json:"algorithm"`
 }
 
 // RecordCollectives records the algorithms of a communicator for Explain. It replaces those of another communicator with as many members.
@@ -45,11 +45,11 @@ type Collective struct {
 func (a *Assembly) RecordCollectives(members int, t *coll.Table, complete bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tables == nil {
-		a.tables = map[int]recordedTable{}
+	if a.collTables == nil {
+		a.collTables = map[int]recordedTable{}
 	}
-	if complete || !a.tables[members].isComplete {
-		a.tables[members] = recordedTable{t, complete}
+	if complete || !a.collTables[members].isComplete {
+		a.collTables[members] = recordedTable{t, complete}
 	}
 }
 
@@ -63,11 +63,11 @@ func (a *Assembly) collectives() []Collective {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := []Collective{}
-	for _, members := range slices.Sorted(maps.Keys(a.tables)) {
+	for _, members := range slices.Sorted(maps.Keys(a.collTables)) {
 		if members == 1 {
 			continue
 		}
-		for op, choices := range a.tables[members].Table {
+		for op, choices := range a.collTables[members].Table {
 			for _, c := range slices.Backward(choices) { // The largest size is first.
 				list = append(list, Collective{members, coll.Operation(op).String(), c.From, c.Component, c.Algorithm.Name})
 			}

@@ -12,22 +12,22 @@ import (
 
 // constructs are the group constructs in progress. Guarded by Assembly.mu.
 type constructs struct {
-	last         uint64
+	lastNumber   uint64
 	descriptions map[uint64]string
-	// Of those with other processes.
-	cancel map[uint64]context.CancelCauseFunc
+	// Only of constructs with other processes.
+	cancelByNumber map[uint64]context.CancelCauseFunc
 }
 
 // add adds a construct, and returns its number.
 func (c *constructs) add(description string) uint64 {
-	c.last++
-	c.descriptions[c.last] = description
-	return c.last
+	c.lastNumber++
+	c.descriptions[c.lastNumber] = description
+	return c.lastNumber
 }
 
 func (c *constructs) remove(number uint64) {
 	delete(c.descriptions, number)
-	delete(c.cancel, number)
+	delete(c.cancelByNumber, number)
 }
 
 // list returns the descriptions in the order of the calls.
@@ -44,7 +44,7 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	ctx, cancel := a.Bound(ctx)
 	defer cancel()
 	a.mu.Lock()
-	if isolated := a.isolation; isolated != nil && len(group) > 1 { // A bootstrap may work without its launcher.
+	if isolated := a.isolationErr; isolated != nil && len(group) > 1 { // A bootstrap may work without its launcher.
 		a.mu.Unlock()
 		return bootstrap.Constructed{}, isolated
 	}
@@ -52,7 +52,7 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	defer end(nil)
 	number := a.constructs.add(fmt.Sprintf("%q with %d processes", tag, len(group)))
 	if len(group) > 1 {
-		a.constructs.cancel[number] = end
+		a.constructs.cancelByNumber[number] = end
 	}
 	a.mu.Unlock()
 	a.timing.mark(stepConstruct)
@@ -60,7 +60,7 @@ func (a *Assembly) Construct(ctx context.Context, group []framework.Proc, tag st
 	a.timing.mark(stepConstructed)
 	a.mu.Lock()
 	a.constructs.remove(number)
-	isolated := a.isolation
+	isolated := a.isolationErr
 	a.mu.Unlock()
 	if err != nil && isolated != nil && len(group) > 1 {
 		return made, isolated

@@ -17,39 +17,38 @@ const maxDroppedRoutes = 1000
 
 // routeHistory has the routes to the last dropped processes.
 type routeHistory struct {
-	pairs map[framework.Incarnation]Pair
+	pairByPeer map[framework.Incarnation]Pair
 	// The oldest one first.
-	order []framework.Incarnation
+	dropOrder []framework.Incarnation
 }
 
 func (p *routeHistory) add(incarnation framework.Incarnation, pair Pair) {
-	if _, known := p.pairs[incarnation]; known {
+	if _, known := p.pairByPeer[incarnation]; known {
 		return
 	}
-	if p.pairs == nil {
-		p.pairs = map[framework.Incarnation]Pair{}
+	if p.pairByPeer == nil {
+		p.pairByPeer = map[framework.Incarnation]Pair{}
 	}
-	if len(p.order) == maxDroppedRoutes {
-		delete(p.pairs, p.order[0])
-		p.order = slices.Delete(p.order, 0, 1)
+	if len(p.dropOrder) == maxDroppedRoutes {
+		delete(p.pairByPeer, p.dropOrder[0])
+		p.dropOrder = slices.Delete(p.dropOrder, 0, 1)
 	}
-	p.pairs[incarnation] = pair
-	p.order = append(p.order, incarnation)
+	p.pairByPeer[incarnation] = pair
+	p.dropOrder = append(p.dropOrder, incarnation)
 }
 
-// wireUps are those in progress, by number.
+// wireUps are the wire-ups in progress, and the ended processes to drop after them.
 type wireUps struct {
 	sync.Mutex
-	last    uint64
-	running map[uint64]struct{}
-	// Processes to drop.
-	ended map[framework.Incarnation]pendingDrop
+	lastNumber     uint64
+	runningNumbers map[uint64]struct{}
+	pendingDrops   map[framework.Incarnation]pendingDrop
 }
 
 // pendingDrop is a process to drop.
 type pendingDrop struct {
-	// The last wire-up at its end.
-	last uint64
+	// Number of the last wire-up at the end of the process.
+	lastWireUp uint64
 	// An attempt is due. False between a refusal and Droppable.
 	isDue bool
 }
@@ -57,10 +56,10 @@ type pendingDrop struct {
 // HoldPeers keeps ended processes until release is called. The caller of WireUp calls it before, and release when it has
 // made the communicator. release is called once. A stream keeps those of its process, too (catchUp).
 func (a *Assembly) HoldPeers() (release func()) {
-	if a.process == nil {
+	if a.ownerProcess == nil {
 		return a.holdPeers()
 	}
-	ofProcess, own := a.process.holdPeers(), a.holdPeers()
+	ofProcess, own := a.ownerProcess.holdPeers(), a.holdPeers()
 	return func() {
 		own()
 		ofProcess()
@@ -71,16 +70,16 @@ func (a *Assembly) holdPeers() (release func()) {
 	w := &a.wireUps
 	w.Lock()
 	defer w.Unlock()
-	w.last++
-	number := w.last
-	if w.running == nil {
-		w.running = map[uint64]struct{}{}
+	w.lastNumber++
+	number := w.lastNumber
+	if w.runningNumbers == nil {
+		w.runningNumbers = map[uint64]struct{}{}
 	}
-	w.running[number] = struct{}{}
+	w.runningNumbers[number] = struct{}{}
 	return func() {
 		w.Lock()
-		delete(w.running, number)
-		mayDrop := len(w.ended) > 0
+		delete(w.runningNumbers, number)
+		mayDrop := len(w.pendingDrops) > 0
 		w.Unlock()
 		if mayDrop {
 			a.scheduleDrops()
@@ -92,19 +91,19 @@ func (a *Assembly) holdPeers() (release func()) {
 func (w *wireUps) addEnded(incarnation framework.Incarnation) {
 	w.Lock()
 	defer w.Unlock()
-	if w.ended == nil {
-		w.ended = map[framework.Incarnation]pendingDrop{}
+	if w.pendingDrops == nil {
+		w.pendingDrops = map[framework.Incarnation]pendingDrop{}
 	}
-	w.ended[incarnation] = pendingDrop{w.last, true}
+	w.pendingDrops[incarnation] = pendingDrop{w.lastNumber, true}
 }
 
 // noteEndOfPeer reports whether n is the end of another process, and adds it to those to drop.
 func (a *Assembly) noteEndOfPeer(n upcall) bool {
-	state := n.change.State
-	if state != framework.Left && state != framework.Failed || n.change.Peer == a.env.Self {
+	state := n.peerEvent.State
+	if state != framework.Left && state != framework.Failed || n.peerEvent.Peer == a.env.Self {
 		return false
 	}
-	a.wireUps.addEnded(n.change.Peer)
+	a.wireUps.addEnded(n.peerEvent.Peer)
 	return true
 }
 
@@ -112,14 +111,14 @@ func (a *Assembly) noteEndOfPeer(n upcall) bool {
 func (w *wireUps) candidates() (incarnations []framework.Incarnation) {
 	w.Lock()
 	defer w.Unlock()
-	first := w.last + 1
-	for number := range w.running {
+	first := w.lastNumber + 1
+	for number := range w.runningNumbers {
 		first = min(first, number)
 	}
-	for incarnation, e := range w.ended {
-		if e.isDue && e.last < first {
+	for incarnation, e := range w.pendingDrops {
+		if e.isDue && e.lastWireUp < first {
 			incarnations = append(incarnations, incarnation)
-			w.ended[incarnation] = pendingDrop{last: e.last}
+			w.pendingDrops[incarnation] = pendingDrop{lastWireUp: e.lastWireUp}
 		}
 	}
 	return incarnations
@@ -129,15 +128,15 @@ func (w *wireUps) candidates() (incarnations []framework.Incarnation) {
 func (a *Assembly) droppable(peer framework.Incarnation) {
 	w := &a.wireUps
 	w.Lock()
-	e, ended := w.ended[peer]
+	e, ended := w.pendingDrops[peer]
 	if !ended && a.isStream(peer) { // The bootstrap reports no end of a stream.
-		e.last, ended = w.last, true
+		e.lastWireUp, ended = w.lastNumber, true
 	}
 	if ended {
-		if w.ended == nil {
-			w.ended = map[framework.Incarnation]pendingDrop{}
+		if w.pendingDrops == nil {
+			w.pendingDrops = map[framework.Incarnation]pendingDrop{}
 		}
-		w.ended[peer] = pendingDrop{e.last, true}
+		w.pendingDrops[peer] = pendingDrop{e.lastWireUp, true}
 	}
 	w.Unlock()
 	if ended {
@@ -154,7 +153,7 @@ func (a *Assembly) scheduleDrops() {
 
 // enqueueDrops is scheduleDrops with upcalls locked.
 func (a *Assembly) enqueueDrops() {
-	if !a.upcalls.isClosing && !slices.ContainsFunc(a.upcalls.queue, func(n upcall) bool { return n.hasDrops }) {
+	if !a.upcalls.isClosing && !slices.ContainsFunc(a.upcalls.pendingUpcalls, func(n upcall) bool { return n.hasDrops }) {
 		a.enqueue(upcall{hasDrops: true})
 	}
 }
@@ -162,7 +161,7 @@ func (a *Assembly) enqueueDrops() {
 // dropAfterLateCard adds a process to those to drop if its card came after it was dropped.
 func (a *Assembly) dropAfterLateCard(incarnation framework.Incarnation) {
 	a.mu.Lock()
-	_, dropped := a.droppedRoutes.pairs[incarnation]
+	_, dropped := a.droppedRoutes.pairByPeer[incarnation]
 	a.mu.Unlock()
 	if dropped {
 		a.wireUps.addEnded(incarnation)
@@ -190,12 +189,12 @@ func (a *Assembly) dropCandidates() {
 		}
 		a.peers.remove(incarnation)
 		a.streams.forget(incarnation)
-		a.failed.remove(incarnation)
-		delete(a.left, incarnation)
+		a.failedIncarnations.remove(incarnation)
+		delete(a.leftIncarnations, incarnation)
 		delete(a.savedRoutes, incarnation)
 		a.mu.Unlock()
 		a.wireUps.Lock()
-		delete(a.wireUps.ended, incarnation)
+		delete(a.wireUps.pendingDrops, incarnation)
 		a.wireUps.Unlock()
 	}
 }

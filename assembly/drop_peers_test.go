@@ -23,7 +23,7 @@ func joins(t *testing.T, a *Assembly, n int) guest {
 	t.Helper()
 	g := guest{proc: framework.Proc{Namespace: "other", Rank: uint32(n)}}
 	g.incarnation = framework.Incarnation{ID: a.env.Worlds.ID(g.proc), Nonce: uint64(n)}
-	if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+	if err := a.learn(g.incarnation, g.proc, wireup.Payload{Nonce: g.incarnation.Nonce, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]
@@ -56,7 +56,7 @@ func (a *Assembly) counts() counts {
 	defer a.mu.Unlock()
 	a.wireUps.Lock()
 	defer a.wireUps.Unlock()
-	return counts{a.peers.len(), len(a.savedRoutes), len(a.failed), len(a.wireUps.ended), len(a.droppedRoutes.order)}
+	return counts{a.peers.len(), len(a.savedRoutes), len(a.failedIncarnations), len(a.wireUps.pendingDrops), len(a.droppedRoutes.dropOrder)}
 }
 
 // await yields until all events are delivered, and returns the number of entries.
@@ -75,7 +75,7 @@ func (a *Assembly) await() counts {
 func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
-	a.lateRoutes = true
+	a.hasLateRoutes = true
 	for n := 1; n <= maxDroppedRoutes+500; n++ {
 		g := joins(t, a, n)
 		a.saveRoutes(pml.NewMembers([]pml.Member{{Incarnation: g.incarnation}}))
@@ -92,8 +92,8 @@ func TestAssembly_ProcessesComeAndGo_TheLastThousandRoutesStay(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	pairs := a.Explain().Pairs
-	if len(pairs) != 1+maxDroppedRoutes || pairs[1].To != 501 || pairs[maxDroppedRoutes].To != maxDroppedRoutes+500 {
-		t.Errorf("%d pairs, from rank %d to rank %d", len(pairs), pairs[1].To, pairs[len(pairs)-1].To)
+	if len(pairs) != 1+maxDroppedRoutes || pairs[1].ToRank != 501 || pairs[maxDroppedRoutes].ToRank != maxDroppedRoutes+500 {
+		t.Errorf("%d pairs, from rank %d to rank %d", len(pairs), pairs[1].ToRank, pairs[len(pairs)-1].ToRank)
 	}
 }
 

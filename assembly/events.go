@@ -13,20 +13,19 @@ import (
 type upcalls struct {
 	sync.Mutex
 	isClosing bool
-	// isIsolated reports that the isolation of this process is in the queue, or was delivered.
+	// isIsolated reports that the isolation of this process is pending, or was delivered.
 	isIsolated bool
 	// Closed when isClosing is set.
-	stop chan struct{}
-	// Reason why no notes are sent after the loss of the launcher.
-	lost error
-	// Pending, in order.
-	queue []upcall
-	// Number of notes in the queue.
-	queuedNotes  int
-	isDelivering bool
-	// Kinds of the dumps in progress.
-	dumping map[string]bool
-	running sync.WaitGroup
+	closeSignal chan struct{}
+	// No notes are sent after the loss of the launcher.
+	launcherLossErr error
+	// In order.
+	pendingUpcalls []upcall
+	// Number of notes in pendingUpcalls.
+	queuedNotes       int
+	isDelivering      bool
+	dumpingKinds      map[string]bool
+	runningGoroutines sync.WaitGroup
 }
 
 // event receives the events of the bootstrap client. It does not block. PMLs are notified by another goroutine, because they wait for the
@@ -61,10 +60,10 @@ func (a *Assembly) event(ev bootstrap.Event) {
 		a.disconnectedBy(ev)
 	case bootstrap.CommBroken:
 		a.env.Logger.Debug("collectives are broken", "comm", ev.Comm.String(), "proc", ev.Proc.String(), "reason", ev.Reason)
-		a.enqueue(upcall{broken: &ev})
+		a.enqueue(upcall{brokenComm: &ev})
 	case bootstrap.CommRevoked:
 		a.env.Logger.Debug("a communicator is revoked", "comm", ev.Comm.String(), "proc", ev.Proc.String())
-		a.enqueue(upcall{revoked: &ev})
+		a.enqueue(upcall{revokedComm: &ev})
 	case bootstrap.NoteReceived:
 		a.passNote(ev)
 	case bootstrap.ServerLost:
@@ -80,30 +79,30 @@ const mostDumps = 4
 // dump starts a dump, unless one of its kind is in progress. Dumps of different kinds do not delay each other. upcalls is locked.
 func (a *Assembly) dump(kind string) {
 	u := &a.upcalls
-	if a.options.Watcher == nil || u.dumping[kind] || len(u.dumping) == mostDumps {
+	if a.options.Watcher == nil || u.dumpingKinds[kind] || len(u.dumpingKinds) == mostDumps {
 		return
 	}
-	if u.dumping == nil {
-		u.dumping = map[string]bool{}
+	if u.dumpingKinds == nil {
+		u.dumpingKinds = map[string]bool{}
 	}
-	u.dumping[kind] = true
-	u.running.Go(func() {
+	u.dumpingKinds[kind] = true
+	u.runningGoroutines.Go(func() {
 		a.options.Watcher.Dump(kind)
 		u.Lock()
 		defer u.Unlock()
-		delete(u.dumping, kind)
+		delete(u.dumpingKinds, kind)
 	})
 }
 
 // peerFailed enqueues the failure of an incarnation unless it was reported before. upcalls is locked.
 func (a *Assembly) peerFailed(incarnation framework.Incarnation, reason string) {
 	a.mu.Lock()
-	isNew := a.failed.add(incarnation, reason) // Before any notification, so that every failure in an error is in the list.
+	isNew := a.failedIncarnations.add(incarnation, reason) // Before any notification, so that every failure in an error is in the list.
 	a.mu.Unlock()
 	if !isNew {
 		return
 	}
-	a.enqueue(upcall{change: framework.FailedEvent(incarnation, reason)})
+	a.enqueue(upcall{peerEvent: framework.FailedEvent(incarnation, reason)})
 	if incarnation == a.env.Self {
 		a.reportedDead(reason)
 	}
@@ -125,20 +124,20 @@ func (a *Assembly) peerEnded(ev framework.PeerEvent) {
 		a.peers.set(ev.Peer, known)
 	}
 	a.mu.Unlock()
-	a.enqueue(upcall{change: ev, epoch: known.epoch})
+	a.enqueue(upcall{peerEvent: ev, connEpoch: known.epoch})
 }
 
-// upcall is a notification of the PMLs and the Watcher. Exactly one of change, broken, revoked, note and hasDrops is set.
+// upcall is a notification of the PMLs and the Watcher. Exactly one of peerEvent, brokenComm, revokedComm, receivedNote and hasDrops is set.
 type upcall struct {
 	// The zero value, with the state Alive, if it is not set.
-	change framework.PeerEvent
-	// Of the connection with the peer of change, if it has not failed.
-	epoch  uint32
-	broken *bootstrap.Event
-	// revoked is an event of another process, or a revocation by this one.
-	revoked *bootstrap.Event
-	// note is for the Watcher alone.
-	note *bootstrap.Event
+	peerEvent framework.PeerEvent
+	// Of the connection with the peer of peerEvent, if the peer has not failed.
+	connEpoch  uint32
+	brokenComm *bootstrap.Event
+	// By another process, or by this one.
+	revokedComm *bootstrap.Event
+	// For the Watcher alone.
+	receivedNote *bootstrap.Event
 	// Processes may be due to be dropped.
 	hasDrops bool
 }
@@ -146,10 +145,10 @@ type upcall struct {
 // enqueue enqueues a notification, and starts the goroutine that delivers the queue. upcalls is locked.
 func (a *Assembly) enqueue(n upcall) {
 	u := &a.upcalls
-	u.queue = append(u.queue, n)
+	u.pendingUpcalls = append(u.pendingUpcalls, n)
 	if !u.isDelivering {
 		u.isDelivering = true
-		u.running.Go(a.deliverEvents)
+		u.runningGoroutines.Go(a.deliverEvents)
 	}
 }
 
@@ -158,10 +157,10 @@ func (a *Assembly) deliverEvents() {
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	for len(u.queue) > 0 && (!u.isClosing || u.isIsolated) {
-		n := u.queue[0]
-		u.queue = u.queue[1:]
-		if n.note != nil {
+	for len(u.pendingUpcalls) > 0 && (!u.isClosing || u.isIsolated) {
+		n := u.pendingUpcalls[0]
+		u.pendingUpcalls = u.pendingUpcalls[1:]
+		if n.receivedNote != nil {
 			u.queuedNotes--
 		}
 		u.Unlock()
@@ -179,33 +178,33 @@ func (a *Assembly) deliverEvents() {
 }
 
 func (a *Assembly) deliver(n upcall) {
-	if n.note != nil {
-		a.options.Watcher.NoteReceived(framework.Incarnation{ID: a.env.Worlds.ID(n.note.Proc), Nonce: n.note.Nonce}, n.note.Body)
+	if n.receivedNote != nil {
+		a.options.Watcher.NoteReceived(framework.Incarnation{ID: a.env.Worlds.ID(n.receivedNote.Proc), Nonce: n.receivedNote.Nonce}, n.receivedNote.Body)
 		return
 	}
 	for _, m := range a.pmls {
 		switch {
-		case n.broken != nil: // Members refuse communicators that others have created.
-			a.inquire(m, n.broken.Proc)
-		case n.revoked != nil:
-			a.inquire(m, n.revoked.Proc)
-		case n.change.State != framework.Failed:
+		case n.brokenComm != nil: // Members refuse communicators that others have created.
+			a.inquire(m, n.brokenComm.Proc)
+		case n.revokedComm != nil:
+			a.inquire(m, n.revokedComm.Proc)
+		case n.peerEvent.State != framework.Failed:
 			a.deliverEnd(m, n)
-		case n.change.Peer != a.env.Self: // The Watcher ends the operations of this process.
-			m.PeerChanged(n.change)
+		case n.peerEvent.Peer != a.env.Self: // The Watcher ends the operations of this process.
+			m.PeerChanged(n.peerEvent)
 		}
 	}
 	switch w := a.options.Watcher; {
 	case w == nil:
-	case a.process != nil && (n.broken != nil || n.revoked != nil): // The process's Watcher is notified.
-	case n.broken != nil:
-		w.CollectivesBroken(n.broken.Comm, n.broken.Proc, n.broken.Reason)
-	case n.revoked != nil:
-		if n.revoked.Proc != a.env.Identity.Proc {
-			w.CommRevoked(n.revoked.Comm, n.revoked.Proc)
+	case a.ownerProcess != nil && (n.brokenComm != nil || n.revokedComm != nil): // The process's Watcher is notified.
+	case n.brokenComm != nil:
+		w.CollectivesBroken(n.brokenComm.Comm, n.brokenComm.Proc, n.brokenComm.Reason)
+	case n.revokedComm != nil:
+		if n.revokedComm.Proc != a.env.Identity.Proc {
+			w.CommRevoked(n.revokedComm.Comm, n.revokedComm.Proc)
 		}
 	default:
-		w.PeerChanged(n.change)
+		w.PeerChanged(n.peerEvent)
 	}
 }
 
@@ -221,7 +220,7 @@ func (a *Assembly) ReportBroken(comm cid.Extended, members []framework.Proc, why
 func (a *Assembly) Revoke(comm cid.Extended, members []framework.Proc) error {
 	a.upcalls.Lock()
 	if !a.upcalls.isClosing {
-		a.enqueue(upcall{revoked: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
+		a.enqueue(upcall{revokedComm: &bootstrap.Event{Comm: comm, Proc: a.env.Identity.Proc}})
 	}
 	a.upcalls.Unlock()
 	if len(members) < 2 {

@@ -143,7 +143,7 @@ func TestEvent_FailureWhileLearnWaits_IsListedAndDelivered(t *testing.T) {
 	cards{a}.Find(incarnation.Nonce) // PMLs get the card at once then.
 	result := make(chan error, 1)
 	go func() {
-		result <- a.learn(incarnation, other, wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+		result <- a.learn(incarnation, other, wireup.Payload{Nonce: 5, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard})
 	}()
 	for !hasCards(a) {
 		time.Sleep(time.Millisecond)

@@ -21,10 +21,10 @@ type Explanation struct {
 	// 1,000 are included. Processes on other nodes that are members only of communicators created in levels have an entry from their first
 	// use on.
 	Pairs []Pair `json:"pairs"`
-	// Unused counts the processes that have no entry yet, by node.
-	Unused []UnusedProcs `json:"unused,omitempty"`
-	// Tables holds the tables of communicators that were created in levels.
-	Tables []CommTable `json:"tables,omitempty"`
+	// UnusedProcs counts the processes that have no entry yet, by node.
+	UnusedProcs []UnusedProcs `json:"unused,omitempty"`
+	// CommTables holds the tables of communicators that were created in levels.
+	CommTables []CommTable `json:"tables,omitempty"`
 	// Components holds the verdict of selection on each component.
 	Components []ComponentVerdict `json:"components"`
 	// Requirements holds the requirements of the open components.
@@ -35,27 +35,27 @@ type Explanation struct {
 
 // Pair is the route of messages from one process to another.
 type Pair struct {
-	// From and To are ranks in mpi://WORLD.
-	From int `json:"from"`
-	To   int `json:"to"`
-	// Namespace is the job of the other process. It is empty in the same job.
-	Namespace string `json:"namespace,omitempty"`
-	// Stream and ToStream are the numbers of the streams of From and To, 0 for the process itself.
-	Stream   int    `json:"stream,omitempty"`
-	ToStream int    `json:"to_stream,omitempty"`
-	PML      string `json:"pml"`
+	// FromRank and ToRank are ranks in mpi://WORLD.
+	FromRank int `json:"from"`
+	ToRank   int `json:"to"`
+	// ToNamespace is the job of the other process. It is empty in the same job.
+	ToNamespace string `json:"namespace,omitempty"`
+	// FromStream and ToStream are the numbers of the streams at both ends, 0 for the process itself.
+	FromStream int    `json:"stream,omitempty"`
+	ToStream   int    `json:"to_stream,omitempty"`
+	PML        string `json:"pml"`
 	// Transport is empty if no transport reaches the process.
 	Transport string `json:"transport"`
 	Device    string `json:"device"`
 	Provider  string `json:"provider"`
-	// Rejected has the other transports with the reasons.
-	Rejected []framework.Rejection `json:"rejected,omitempty"`
-	// Notes has the features of the transport that are on or off for this process, with the reasons.
-	Notes []string `json:"notes,omitempty"`
-	// Unused has the addresses of both ends without a connection.
-	Unused []framework.Rejection `json:"unused_addresses,omitempty"`
-	// Estimates has the results of the selector of From for large messages from To.
-	Estimates []pml.TransferEstimates `json:"learnt,omitempty"`
+	// RejectedTransports has the other transports with the reasons.
+	RejectedTransports []framework.Rejection `json:"rejected,omitempty"`
+	// FeatureNotes has the features of the transport that are on or off for this process, with the reasons.
+	FeatureNotes []string `json:"notes,omitempty"`
+	// UnusedAddresses has the addresses of both ends without a connection.
+	UnusedAddresses []framework.Rejection `json:"unused_addresses,omitempty"`
+	// TransferEstimates has the results of this process's selector for large messages from the other one.
+	TransferEstimates []pml.TransferEstimates `json:"learnt,omitempty"`
 }
 
 // ComponentVerdict is the verdict on a component.
@@ -102,7 +102,7 @@ func (n Need) String() string {
 // Explain returns the verdict on each component and the route of messages to each known process. It sends nothing.
 func (a *Assembly) Explain() *Explanation {
 	x := &Explanation{Pairs: append(a.routes(), a.streamPairs()...)}
-	x.Unused, x.Tables = a.explainTables()
+	x.UnusedProcs, x.CommTables = a.explainTables()
 	for _, kind := range a.registry.Kinds() {
 		for _, v := range a.selections[kind].Verdicts {
 			if kind == framework.Bootstrap && a.options.Client != nil && v.Status == framework.StatusSelected {
@@ -120,7 +120,7 @@ func (a *Assembly) Explain() *Explanation {
 			})
 		}
 	}
-	x.Requirements = append([]Need{}, a.needs...)
+	x.Requirements = append([]Need{}, a.pmlNeeds...)
 	x.Collectives = a.collectives()
 	return x
 }
@@ -131,40 +131,40 @@ type explainRecords struct {
 	savedRoutes   map[framework.Incarnation]Pair
 	droppedRoutes routeHistory
 	// By number of members.
-	tables map[int]recordedTable
-	// By coll component.
-	omissions map[string]omission
+	collTables map[int]recordedTable
+	// By component.
+	collOmissions map[string]omission
 }
 
 // RecordOmission records that the members of a communicator do not use a coll component, with the reason.
 func (a *Assembly) RecordOmission(component string, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := a.omissions[component]
-	x.count++
-	x.reason = why
-	if a.omissions == nil {
-		a.omissions = map[string]omission{}
+	x := a.collOmissions[component]
+	x.commCount++
+	x.lastReason = why
+	if a.collOmissions == nil {
+		a.collOmissions = map[string]omission{}
 	}
-	a.omissions[component] = x
+	a.collOmissions[component] = x
 }
 
 // omission counts the communicators without a coll component, and has the last reason.
 type omission struct {
-	count  int
-	reason error
+	commCount  int
+	lastReason error
 }
 
 func (a *Assembly) omissionText(component string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch x := a.omissions[component]; x.count {
+	switch x := a.collOmissions[component]; x.commCount {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("not used on one communicator: %v", x.reason)
+		return fmt.Sprintf("not used on one communicator: %v", x.lastReason)
 	default:
-		return fmt.Sprintf("not used on %d communicators, the last time because %v", x.count, x.reason)
+		return fmt.Sprintf("not used on %d communicators, the last time because %v", x.commCount, x.lastReason)
 	}
 }
 
@@ -183,7 +183,7 @@ func (a *Assembly) explainedPeers() []framework.Incarnation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.sortedIncarnations()
-	for _, incarnation := range a.droppedRoutes.order {
+	for _, incarnation := range a.droppedRoutes.dropOrder {
 		if !a.peers.hasRecord(incarnation) {
 			all = append(all, incarnation)
 		}
@@ -194,7 +194,7 @@ func (a *Assembly) explainedPeers() []framework.Incarnation {
 
 // saveRoutes stores the routes to the members of a new communicator for a report at the end. A peer without messages may have left by then.
 func (a *Assembly) saveRoutes(group pml.Members) {
-	if !a.lateRoutes {
+	if !a.hasLateRoutes {
 		return
 	}
 	for rank := range group.Len() {
@@ -215,7 +215,7 @@ func (a *Assembly) saveRoutes(group pml.Members) {
 func (a *Assembly) pair(incarnation framework.Incarnation) Pair {
 	a.mu.Lock()
 	hasRecord := a.peers.hasRecord(incarnation)
-	was, dropped := a.droppedRoutes.pairs[incarnation]
+	was, dropped := a.droppedRoutes.pairByPeer[incarnation]
 	a.mu.Unlock()
 	if dropped && !hasRecord {
 		return was
@@ -236,9 +236,9 @@ func (a *Assembly) route(incarnation framework.Incarnation) (Pair, pml.Route) {
 	var found pml.Route
 	own, _ := a.env.Identity.Proc.Process()
 	to, stream := a.env.Worlds.Proc(incarnation.ID).Process()
-	p := Pair{From: int(own.Rank), Stream: a.number, To: int(to.Rank), ToStream: stream}
+	p := Pair{FromRank: int(own.Rank), FromStream: a.streamNumber, ToRank: int(to.Rank), ToStream: stream}
 	if to.Namespace != own.Namespace {
-		p.Namespace = to.Namespace
+		p.ToNamespace = to.Namespace
 	}
 	for i, m := range a.pmls {
 		r := m.Route(incarnation)
@@ -247,7 +247,7 @@ func (a *Assembly) route(incarnation framework.Incarnation) (Pair, pml.Route) {
 			continue
 		}
 		p.PML, p.Transport, p.Device, p.Provider = m.Name, r.Transport, r.Device, r.Provider
-		p.Rejected, p.Notes, p.Unused, p.Estimates = r.Rejected, r.Notes, r.Unused, r.Estimates
+		p.RejectedTransports, p.FeatureNotes, p.UnusedAddresses, p.TransferEstimates = r.Rejected, r.Notes, r.Unused, r.Estimates
 		if r.Transport != "" {
 			break
 		}
@@ -259,33 +259,33 @@ func (a *Assembly) route(incarnation framework.Incarnation) (Pair, pml.Route) {
 func (x *Explanation) String() string {
 	var b strings.Builder
 	for _, p := range x.Pairs {
-		to := fmt.Sprint(p.To)
-		if p.Namespace != "" {
-			to = p.Namespace + ":" + to
+		to := fmt.Sprint(p.ToRank)
+		if p.ToNamespace != "" {
+			to = p.ToNamespace + ":" + to
 		}
 		to += streamClause(p.ToStream)
 		if p.Transport == "" {
-			fmt.Fprintf(&b, "%d%s -> %s: no transport (pml %s)\n", p.From, streamClause(p.Stream), to, p.PML)
+			fmt.Fprintf(&b, "%d%s -> %s: no transport (pml %s)\n", p.FromRank, streamClause(p.FromStream), to, p.PML)
 		} else {
-			fmt.Fprintf(&b, "%d%s -> %s: %s over %s%s%s\n", p.From, streamClause(p.Stream), to, p.PML, p.Transport, clause(" (%s)", p.Device), clause(", provider %s", p.Provider))
+			fmt.Fprintf(&b, "%d%s -> %s: %s over %s%s%s\n", p.FromRank, streamClause(p.FromStream), to, p.PML, p.Transport, clause(" (%s)", p.Device), clause(", provider %s", p.Provider))
 		}
-		for _, r := range p.Rejected {
+		for _, r := range p.RejectedTransports {
 			fmt.Fprintf(&b, "    not %s: %s\n", r.Name, r.Reason)
 		}
-		for _, n := range p.Notes {
+		for _, n := range p.FeatureNotes {
 			fmt.Fprintf(&b, "    %s\n", n)
 		}
-		for _, l := range p.Estimates {
+		for _, l := range p.TransferEstimates {
 			fmt.Fprintf(&b, "    messages from there, %v\n", l)
 		}
-		for _, u := range p.Unused {
+		for _, u := range p.UnusedAddresses {
 			fmt.Fprintf(&b, "    address %s is not used: %s\n", u.Name, u.Reason)
 		}
 	}
-	for _, u := range x.Unused {
+	for _, u := range x.UnusedProcs {
 		fmt.Fprintln(&b, u)
 	}
-	for _, t := range x.Tables {
+	for _, t := range x.CommTables {
 		fmt.Fprintln(&b, t)
 	}
 	for _, c := range x.Components {
@@ -295,7 +295,7 @@ func (x *Explanation) String() string {
 		fmt.Fprintln(&b, n)
 	}
 	for _, c := range x.Collectives {
-		fmt.Fprintf(&b, "%s of %d from %d bytes: %s %s\n", c.Operation, c.Members, c.From, c.Component, c.Algorithm)
+		fmt.Fprintf(&b, "%s of %d from %d bytes: %s %s\n", c.Operation, c.MemberCount, c.FromBytes, c.Component, c.Algorithm)
 	}
 	return b.String()
 }
@@ -342,7 +342,7 @@ func (a *Assembly) report() error {
 		return nil
 	}
 	var errs []error
-	for _, name := range a.reports {
+	for _, name := range a.reportNames {
 		var content any
 		switch name {
 		case reportExplain:

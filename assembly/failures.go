@@ -8,10 +8,10 @@ import (
 
 // ends are the reported ends of incarnations. Guarded by Assembly.mu.
 type ends struct {
-	failed failureList
-	left   map[framework.Incarnation]struct{} // See Left.
-	// Reason of the isolation of this process, or nil.
-	isolation error
+	failedIncarnations failureList
+	leftIncarnations   map[framework.Incarnation]struct{} // See Left.
+	// nil if this process is not isolated.
+	isolationErr error
 }
 
 // Failure is a failed incarnation of a process, as the bootstrap has reported it.
@@ -45,5 +45,5 @@ func (d *failureList) remove(incarnation framework.Incarnation) {
 func (a *Assembly) Failed() []Failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.failed) // nil or short.
+	return slices.Clone(a.failedIncarnations) // nil or short.
 }

@@ -11,20 +11,20 @@ import (
 // ignored collects the parts of the configuration that have no effect, until there is a log
 // for the warnings.
 type ignored struct {
-	variables []string
-	file      string
-	reason    error
+	unknownVariables []string
+	skippedFile      string
+	skipReason       error
 }
 
-func (i *ignored) foreign(variables []string) { i.variables = variables }
+func (i *ignored) foreign(variables []string) { i.unknownVariables = variables }
 
-func (i *ignored) skipped(file string, reason error) { i.file, i.reason = file, reason }
+func (i *ignored) skipped(file string, reason error) { i.skippedFile, i.skipReason = file, reason }
 
 func (i *ignored) log(log *slog.Logger) {
-	if len(i.variables) > 0 {
-		log.Warn("unknown variables in the environment are ignored; other software may use them", "variables", strings.Join(i.variables, ", "))
+	if len(i.unknownVariables) > 0 {
+		log.Warn("unknown variables in the environment are ignored; other software may use them", "variables", strings.Join(i.unknownVariables, ", "))
 	}
-	if i.reason != nil {
-		log.Warn(fmt.Sprintf("configuration file %s is ignored, because it %v; %s", i.file, i.reason, config.SkippedRemedy))
+	if i.skipReason != nil {
+		log.Warn(fmt.Sprintf("configuration file %s is ignored, because it %v; %s", i.skippedFile, i.skipReason, config.SkippedRemedy))
 	}
 }

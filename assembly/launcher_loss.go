@@ -14,11 +14,11 @@ import (
 // launcherLost starts the timeout. upcalls is locked.
 func (a *Assembly) launcherLost(reason string) {
 	u := &a.upcalls
-	if u.lost != nil {
+	if u.launcherLossErr != nil {
 		return
 	}
 	at := time.Now().Format(time.TimeOnly)
-	u.lost = &framework.TransportError{
+	u.launcherLossErr = &framework.TransportError{
 		Component: "bootstrap", Op: "send notes to other processes",
 		Err: fmt.Errorf("the launcher has been gone since %s (%s); start the job again", at, reason),
 	}
@@ -33,11 +33,11 @@ func (a *Assembly) launcherLost(reason string) {
 		Err: fmt.Errorf("the launcher has been gone since %s (%s), so nothing reports when a process ends; bootstrap.on_loss=continue continues without it",
 			at, reason),
 	}
-	u.running.Go(func() {
+	u.runningGoroutines.Go(func() {
 		select {
 		case <-time.After(a.bootstrapParams.Timeout):
 			a.isolate(err)
-		case <-u.stop:
+		case <-u.closeSignal:
 		}
 	})
 }
@@ -46,7 +46,7 @@ func (a *Assembly) launcherLost(reason string) {
 func (a *Assembly) reportedDead(reason string) {
 	err := fmt.Errorf("%w: %s, which is this process, was reported dead: %s; end it, because the job continues without it",
 		framework.ErrProcFailed, a.env.Identity.Proc, reason)
-	if a.process == nil {
+	if a.ownerProcess == nil {
 		a.env.Logger.Error("this process was reported dead; its communication has ended", "reason", reason)
 	}
 	a.isolateLocked(err)
@@ -71,19 +71,19 @@ func (a *Assembly) isolate(err error) {
 func (a *Assembly) isolateLocked(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.isolation = err
-	for _, cancel := range a.constructs.cancel {
+	a.isolationErr = err
+	for _, cancel := range a.constructs.cancelByNumber {
 		cancel(err)
 	}
 	a.upcalls.isIsolated = true
 	for incarnation, known := range a.peers.records() {
-		if !a.failed.has(incarnation) && !known.hasEnded {
-			a.enqueue(upcall{change: framework.UnreachableEvent(incarnation, err)})
+		if !a.failedIncarnations.has(incarnation) && !known.hasEnded {
+			a.enqueue(upcall{peerEvent: framework.UnreachableEvent(incarnation, err)})
 		}
 	}
 	for incarnation := range a.peers.tableOnlyIncarnations() {
-		if incarnation != a.env.Self && !a.failed.has(incarnation) {
-			a.enqueue(upcall{change: framework.UnreachableEvent(incarnation, err)})
+		if incarnation != a.env.Self && !a.failedIncarnations.has(incarnation) {
+			a.enqueue(upcall{peerEvent: framework.UnreachableEvent(incarnation, err)})
 		}
 	}
 }

@@ -20,7 +20,7 @@ func receiveFromNew(t *testing.T, a *Assembly, nonce uint64) receive {
 	t.Helper()
 	other := framework.Proc{Namespace: "other", Rank: uint32(nonce)}
 	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(other), Nonce: nonce}
-	if err := a.learn(incarnation, other, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+	if err := a.learn(incarnation, other, wireup.Payload{Nonce: nonce, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard}); err != nil {
 		t.Fatal(err)
 	}
 	m := a.pmls[0]

@@ -49,11 +49,11 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 	if policy == cid.Auto {
 		policy = cid.PolicyAgree // The decision has the same size for any number of members.
 	}
-	p := &levelPort{Assembly: a, ctx: ctx, layout: layout, group: group, rank: rank, began: time.Now(), key: layout.Key(tag, a.bootstrapParams.RootsFrom)}
+	p := &levelPort{Assembly: a, ctx: ctx, layout: layout, group: group, rank: rank, startedAt: time.Now(), levelKey: layout.Key(tag, a.bootstrapParams.RootsFrom)}
 	table := a.pmls[0].CIDs()
-	p.ids = table.WithholdCandidates(policy, len(group), levelsRoom)
-	p.ended = a.disconnectedMembers(group)
-	defer table.Release(p.ids) // No effect after the ids are settled.
+	p.candidateIDs = table.WithholdCandidates(policy, len(group), levelsRoom)
+	p.endedMembers = a.disconnectedMembers(group)
+	defer table.Release(p.candidateIDs) // No effect after the ids are settled.
 	defer p.close()
 	t, err := wireup.Create(p, wireup.Call{Layout: layout, Member: rank, Tag: tag, Timeout: a.bootstrapParams.Timeout})
 	if err == nil {
@@ -62,14 +62,14 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 		}
 	}
 	if err != nil {
-		if p.spec.Local.Valid() {
-			p.module.CIDs().Close(p.spec.Local)
+		if p.commSpec.Local.Valid() {
+			p.chosenPML.CIDs().Close(p.commSpec.Local)
 		}
 		return m, spec, err
 	}
 	a.timing.mark(stepComm)
-	a.saveRoutes(p.members)
-	return p.module, p.spec, nil
+	a.saveRoutes(p.memberTable)
+	return p.chosenPML, p.commSpec, nil
 }
 
 // levelsRoom is the room for the candidate ids of a group, and levelRoom for those of a level, which is in use for a short time.
@@ -81,28 +81,28 @@ const (
 // levelPort is the wireup.Port of a creation.
 type levelPort struct {
 	*Assembly
-	ctx    context.Context
-	layout *wireup.Layout
-	group  []framework.Proc
-	rank   int
-	began  time.Time
-	// Of the tags of the levels.
-	key   uint64
-	ids   *cid.Candidates
-	ended []wireup.Ended
+	ctx       context.Context
+	layout    *wireup.Layout
+	group     []framework.Proc
+	rank      int
+	startedAt time.Time
+	// Part of the tags of the levels.
+	levelKey     uint64
+	candidateIDs *cid.Candidates
+	endedMembers []wireup.Ended
 
-	root  framework.Incarnation // Of this node.
-	areas []*btl.Area
+	nodeRoot    framework.Incarnation
+	sharedAreas []*btl.Area
 
 	// The result; see Accept.
-	module  PML
-	spec    pml.CommSpec
-	members *nodeTable
+	chosenPML   PML
+	commSpec    pml.CommSpec
+	memberTable *nodeTable
 }
 
 // remaining returns the time until a deadline of the creation. It is positive even after the deadline, so that a late process gets an answer.
 func (p *levelPort) remaining(deadline time.Duration) time.Duration {
-	return max(deadline-time.Since(p.began), p.bootstrapParams.Timeout/64)
+	return max(deadline-time.Since(p.startedAt), p.bootstrapParams.Timeout/64)
 }
 
 func (p *levelPort) Ended() error {
@@ -112,7 +112,7 @@ func (p *levelPort) Ended() error {
 func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline time.Duration) (wireup.Comm, [][]byte, error) {
 	extra := wireup.Payload{Faults: faults}
 	if l.Number == 0 {
-		extra.GroupIDs, extra.GroupEnded = p.ids.Bytes(), p.ended
+		extra.GroupIDs, extra.GroupEnded = p.candidateIDs.Bytes(), p.endedMembers
 	}
 	if len(l.Members) == 1 {
 		own, err := p.currentCard()
@@ -126,7 +126,7 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 	for i, member := range l.Members {
 		members[i] = p.group[member]
 	}
-	tag := fmt.Sprintf("\x00level %d %016x", l.Number, p.key)
+	tag := fmt.Sprintf("\x00level %d %016x", l.Number, p.levelKey)
 	ctx := bootstrap.WithTimeout(p.ctx, p.remaining(deadline))
 	m, spec, payloads, err := p.wireUp(ctx, members, l.Self, tag, func(room int) *cid.Candidates {
 		return p.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, len(members), min(room, levelRoom))
@@ -142,10 +142,10 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 		return nil, nil, err
 	}
 	if l.Number == 0 {
-		p.root = spec.Members.Member(0).Incarnation
+		p.nodeRoot = spec.Members.Member(0).Incarnation
 	}
 	p.timing.mark(fmt.Sprintf("level %d is connected", l.Number))
-	return &levelComm{port: p, pml: comm}, payloads, nil
+	return &levelComm{port: p, pmlComm: comm}, payloads, nil
 }
 
 func (p *levelPort) Draw() (uint64, error) {
@@ -166,7 +166,7 @@ func (p *levelPort) Share(table []byte) (shared, place []byte, err error) {
 		p.env.Logger.Info("the table of a communicator is sent to each process of the node, because there is no shared memory for it", "bytes", len(table), "err", err)
 		return nil, nil, err
 	}
-	p.areas = append(p.areas, area)
+	p.sharedAreas = append(p.sharedAreas, area)
 	copy(area.Bytes, table)
 	place = binary.LittleEndian.AppendUint32(nil, area.Number)
 	return area.Bytes[:len(table)], binary.LittleEndian.AppendUint64(place, uint64(len(table))), nil
@@ -184,7 +184,7 @@ func (p *levelPort) Open(root wireup.Level, place []byte) ([]byte, error) {
 	if size > uint64(p.layout.Size()+1)*wireup.MaxMember {
 		return nil, fmt.Errorf("a table of %d bytes", size)
 	}
-	peer, err := p.Peer(p.root, component)
+	peer, err := p.Peer(p.nodeRoot, component)
 	if err != nil {
 		return nil, err
 	}
@@ -192,19 +192,19 @@ func (p *levelPort) Open(root wireup.Level, place []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.areas = append(p.areas, area)
+	p.sharedAreas = append(p.sharedAreas, area)
 	return area.Bytes[:size], nil
 }
 
 func (p *levelPort) Hide() {
-	for _, area := range p.areas {
+	for _, area := range p.sharedAreas {
 		area.Hide()
 	}
 }
 
 // close frees the memory of a table that no communicator has.
 func (p *levelPort) close() {
-	for _, area := range p.areas {
+	for _, area := range p.sharedAreas {
 		area.Close()
 	}
 }
@@ -233,8 +233,8 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 		} else if int(pair.B) != p.rank {
 			continue
 		}
-		with[index(other)] = p.members.Member(int(other)).Incarnation
-		p.beginEpoch(p.members.Member(int(other)).Incarnation, pair.Epoch)
+		with[index(other)] = p.memberTable.Member(int(other)).Incarnation
+		p.beginEpoch(p.memberTable.Member(int(other)).Incarnation, pair.Epoch)
 	}
 	var group []framework.Proc
 	for _, rank := range ranks {
@@ -258,15 +258,15 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 
 // levelComm is the wireup.Comm of a level, on the control plane.
 type levelComm struct {
-	port *levelPort
-	pml  pml.Comm
+	port    *levelPort
+	pmlComm pml.Comm
 }
 
 // levelTag is the tag of all messages of a level.
 const levelTag = 1
 
 func (c *levelComm) Send(to int, message []byte) {
-	r, err := c.pml.Isend(pml.Buffer{Bytes: message}, to, levelTag, pml.Control, pml.Standard)
+	r, err := c.pmlComm.Isend(pml.Buffer{Bytes: message}, to, levelTag, pml.Control, pml.Standard)
 	if err == nil {
 		err = r.Free(r.Generation())
 	}
@@ -283,7 +283,7 @@ func (c *levelComm) Receive(from int, deadline time.Duration, isCancelable bool)
 	ctx, cancel := context.WithTimeout(ctx, c.port.remaining(deadline))
 	defer cancel()
 	// The other processes of the node are at work when this one waits, and need its processor.
-	claimed, st, err := c.pml.Mprobe(progress.LongWait(ctx), from, levelTag, pml.Control)
+	claimed, st, err := c.pmlComm.Mprobe(progress.LongWait(ctx), from, levelTag, pml.Control)
 	if err != nil {
 		return nil, framework.Ended(ctx, "wire-up", err)
 	}
@@ -295,7 +295,7 @@ func (c *levelComm) Receive(from int, deadline time.Duration, isCancelable bool)
 	return b, framework.Ended(ctx, "wire-up", err)
 }
 
-func (c *levelComm) Close() { c.pml.Close() }
+func (c *levelComm) Close() { c.pmlComm.Close() }
 
 // maxMessage is the largest message of a creation, but for the records of the members.
 const maxMessage = 32 << 20

@@ -15,12 +15,12 @@ import (
 
 // adopt returns the area of a table, or nil if it is in a message. The port does not close it.
 func (p *levelPort) adopt(t *wireup.Table) *btl.Area {
-	i := slices.IndexFunc(p.areas, func(a *btl.Area) bool { return &a.Bytes[0] == &t.Bytes()[0] })
+	i := slices.IndexFunc(p.sharedAreas, func(a *btl.Area) bool { return &a.Bytes[0] == &t.Bytes()[0] })
 	if i < 0 {
 		return nil
 	}
-	area := p.areas[i]
-	p.areas[i] = &btl.Area{Hide: area.Hide, Close: area.Hide}
+	area := p.sharedAreas[i]
+	p.sharedAreas[i] = &btl.Area{Hide: area.Hide, Close: area.Hide}
 	return area
 }
 
@@ -37,9 +37,9 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 			return wireup.BadTable(fmt.Errorf("capabilities in the table of a communicator: %w", err))
 		}
 	}
-	p.module = p.pmls[at]
-	p.members = newNodeTable(t, p.env.Worlds.Index(p.group[0].Namespace), framework.ProcsOf(p.group...), p.adopt(t))
-	p.spec = pml.CommSpec{ID: cid.Extended{Base: t.ID()}, Members: p.members, Rank: p.rank}
+	p.chosenPML = p.pmls[at]
+	p.memberTable = newNodeTable(t, p.env.Worlds.Index(p.group[0].Namespace), framework.ProcsOf(p.group...), p.adopt(t))
+	p.commSpec = pml.CommSpec{ID: cid.Extended{Base: t.ID()}, Members: p.memberTable, Rank: p.rank}
 	ids := d.IDs
 	var room [wireup.MaxMember]byte
 	for i := range p.group {
@@ -58,8 +58,8 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 		return wireup.BadTable(err)
 	}
 	p.mu.Lock()
-	isDue := p.peers.tables.add(p.members)
-	isolated := p.isolation
+	isDue := p.peers.liveTables.add(p.memberTable)
+	isolated := p.isolationErr
 	p.mu.Unlock()
 	if isDue {
 		go runtime.GC()
@@ -68,8 +68,8 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 		return isolated
 	}
 	p.timing.mark(stepTable)
-	if err := settle(&p.spec, p.module.CIDs(), p.ids, ids); err != nil {
-		p.spec.Local = cid.NoLocal
+	if err := settle(&p.commSpec, p.chosenPML.CIDs(), p.candidateIDs, ids); err != nil {
+		p.commSpec.Local = cid.NoLocal
 		return err
 	}
 	return nil
@@ -77,7 +77,7 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 
 // admit checks the record of a member, and learns the member if the table is not enough. The record is not kept.
 func (p *levelPort) admit(rank int, r wireup.Record) error {
-	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.memberTable.worldIndex, p.group[rank].Rank), Nonce: r.Nonce}
 	if rank == p.rank {
 		if incarnation != p.env.Self {
 			return wireup.BadTable(errors.New("the table of a communicator has another incarnation of this process"))
@@ -103,7 +103,7 @@ func (p *levelPort) needsRecord(incarnation framework.Incarnation, edition uint3
 	if owner, hasOwner := p.peers.byNonce[incarnation.Nonce]; hasOwner && owner != incarnation.ID || incarnation.Nonce == p.env.Self.Nonce {
 		return true
 	}
-	if before, ok := p.peers.recordInTables(incarnation.ID); ok && (before.nonce != incarnation.Nonce || before.edition != edition) {
+	if before, ok := p.peers.recordInTables(incarnation.ID); ok && (before.nonce != incarnation.Nonce || before.cardEdition != edition) {
 		if _, hasRecord := p.peers.byID[incarnation.ID]; !hasRecord { // The newest table counts from now on, and the garbage collector may free it first.
 			p.peers.set(framework.Incarnation{ID: incarnation.ID, Nonce: before.nonce}, peerEntry{record: before})
 		}
@@ -119,6 +119,6 @@ func (p *levelPort) needsRecord(incarnation framework.Incarnation, edition uint3
 
 // learnRecord learns the card of a member.
 func (p *levelPort) learnRecord(rank int, r wireup.Record) error {
-	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.members.world, p.group[rank].Rank), Nonce: r.Nonce}
+	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.memberTable.worldIndex, p.group[rank].Rank), Nonce: r.Nonce}
 	return p.learn(incarnation, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
 }

@@ -28,10 +28,10 @@ type sink struct {
 	// nil while lines are buffered.
 	out io.Writer
 	// Closed by close. May be nil.
-	file     *os.File
-	buffered []byte
-	rank     int
-	hasRank  bool
+	logFile       *os.File
+	bufferedLines []byte
+	rank          int
+	hasRank       bool
 }
 
 // maxBuffered limits the buffer, in bytes. Further lines are dropped.
@@ -43,8 +43,8 @@ func (s *sink) Write(line []byte) (int, error) {
 	if s.out != nil {
 		return s.out.Write(line)
 	}
-	if len(s.buffered)+len(line) <= maxBuffered {
-		s.buffered = append(s.buffered, line...)
+	if len(s.bufferedLines)+len(line) <= maxBuffered {
+		s.bufferedLines = append(s.bufferedLines, line...)
 	}
 	return len(line), nil
 }
@@ -53,10 +53,10 @@ func (s *sink) Write(line []byte) (int, error) {
 func (s *sink) setOutput(out io.Writer, file *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.out, s.file = out, file
-	if len(s.buffered) > 0 {
-		_, _ = out.Write(s.buffered) // A failed write of the log cannot be reported.
-		s.buffered = nil
+	s.out, s.logFile = out, file
+	if len(s.bufferedLines) > 0 {
+		_, _ = out.Write(s.bufferedLines) // A failed write of the log cannot be reported.
+		s.bufferedLines = nil
 	}
 }
 
@@ -80,8 +80,8 @@ func (s *sink) open(name string, rank int) error {
 // close closes the output. Later lines are dropped.
 func (s *sink) close() error {
 	s.mu.Lock()
-	file, open := s.file, s.out != nil
-	s.file = nil
+	file, open := s.logFile, s.out != nil
+	s.logFile = nil
 	s.mu.Unlock()
 	if !open { // Opening of the process has failed, and the buffer may have the reason.
 		s.setOutput(stderr.Writer{}, nil)
@@ -96,20 +96,20 @@ func (s *sink) close() error {
 // logHandler drops records below the level of their component, and adds the rank.
 type logHandler struct {
 	slog.Handler
-	sink   *sink
-	levels core.LogLevels
-	level  slog.Level
+	sink     *sink
+	levels   core.LogLevels
+	minLevel slog.Level
 }
 
 // newLog returns a logger and its output.
 func newLog(levels core.LogLevels) (*slog.Logger, *sink) {
 	s := new(sink)
 	text := slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}) // logHandler applies the levels.
-	return slog.New(&logHandler{Handler: text, sink: s, levels: levels, level: levels.Usual}), s
+	return slog.New(&logHandler{Handler: text, sink: s, levels: levels, minLevel: levels.Usual}), s
 }
 
 // Enabled implements slog.Handler.
-func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.minLevel }
 
 // Handle implements slog.Handler.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
@@ -128,7 +128,7 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	n := *h
 	for _, a := range attrs {
 		if a.Key == componentKey {
-			n.level = h.levels.Of(a.Value.String())
+			n.minLevel = h.levels.Of(a.Value.String())
 		}
 	}
 	n.Handler = h.Handler.WithAttrs(attrs)

@@ -38,7 +38,7 @@ func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 	type node struct {
 		id string
 		// Rank plus one if the node is unknown.
-		alone int
+		rankIfUnknown int
 	}
 	nodes := coll.MakePlacement(func(yield func(node) bool) {
 		for rank := range members.Len() {
@@ -46,11 +46,11 @@ func (a *Assembly) Nodes(members pml.Members) coll.Placement {
 			id := a.env.Node
 			if m.Incarnation != a.env.Self {
 				known, _ := a.peers.get(m.Incarnation)
-				id = known.node
+				id = known.nodeID
 			}
 			n := node{id: id}
 			if id == "" {
-				n.alone = rank + 1
+				n.rankIfUnknown = rank + 1
 			}
 			if !yield(n) {
 				return

@@ -28,7 +28,7 @@ func incarnation(rank uint32, nonce uint64) framework.Incarnation {
 
 func (n *nodeProcs) expect(t *testing.T, what string, want int) {
 	t.Helper()
-	if got := n.engine.NodeProcs(); got != want {
+	if got := n.processEngine.NodeProcs(); got != want {
 		t.Errorf("%s: %d processes on the node, want %d", what, got, want)
 	}
 }
@@ -69,8 +69,8 @@ func TestNodeProcs_ProcessEndsBeforeItsCard_IsNotCounted(t *testing.T) {
 	n.end(incarnation(5, 50))
 	n.expect(t, "ends during a wire-up", 1)
 	n.endWireUp()
-	if len(n.ended) > 0 {
-		t.Errorf("%d ends are kept after the last wire-up", len(n.ended))
+	if len(n.endedInWireUps) > 0 {
+		t.Errorf("%d ends are kept after the last wire-up", len(n.endedInWireUps))
 	}
 }
 
@@ -87,7 +87,7 @@ func TestNodeProcs_RanksRise_CountsLivingProcesses(t *testing.T) {
 		n.end(incarnation(rank+1, uint64(rank+1)))
 	}
 	n.expect(t, "after all changes", 2)
-	if kept := len(n.nonces) + len(n.ended); kept != 2 {
+	if kept := len(n.nonceByID) + len(n.endedInWireUps); kept != 2 {
 		t.Errorf("%d processes are kept, want 2", kept)
 	}
 }
@@ -97,7 +97,7 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 	a, events := newHanging().open(t, nil)
 	defer a.Close()
 	a.nodeProcs.expect(t, "alone", 1)
-	card := wireup.Payload{Nonce: 5, Capabilities: a.capabilities, Card: a.ownCard.bytes}
+	card := wireup.Payload{Nonce: 5, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard}
 	for rank, kind := range []bootstrap.EventKind{bootstrap.PeerFailed, bootstrap.PeerLeft} {
 		other := framework.Proc{Namespace: "other", Rank: uint32(rank)}
 		card.Nonce = uint64(rank) + 5
@@ -108,8 +108,8 @@ func TestAssembly_MembersComeAndEnd_EngineHasTheirNumber(t *testing.T) {
 		events.event(bootstrap.Event{Kind: kind, Proc: other, Nonce: card.Nonce, Reason: "test"})
 		a.nodeProcs.expect(t, "one has ended", 1)
 	}
-	if _, _, err := a.WireUp(t.Context(), nil, 0, "tag", 0); err == nil || a.nodeProcs.wireUps != 0 {
-		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.nodeProcs.wireUps)
+	if _, _, err := a.WireUp(t.Context(), nil, 0, "tag", 0); err == nil || a.nodeProcs.runningWireUps != 0 {
+		t.Errorf("a wire-up of no members: %v, %d in progress", err, a.nodeProcs.runningWireUps)
 	}
 }
 

@@ -35,17 +35,17 @@ func (a *Assembly) SendNote(to framework.Incarnation, body []byte) error {
 }
 
 func (a *Assembly) noter() (bootstrap.Noter, error) {
-	if a.process != nil {
-		return a.process.noter()
+	if a.ownerProcess != nil {
+		return a.ownerProcess.noter()
 	}
 	a.mu.Lock()
-	err := a.isolation
+	err := a.isolationErr
 	a.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	a.upcalls.Lock()
-	err = a.upcalls.lost
+	err = a.upcalls.launcherLossErr
 	a.upcalls.Unlock()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (a *Assembly) passNote(ev bootstrap.Event) {
 		return
 	}
 	u.queuedNotes++
-	a.enqueue(upcall{note: &ev})
+	a.enqueue(upcall{receivedNote: &ev})
 }
 
 // leave records the incarnations that have closed their sessions, and passes them on. upcalls is locked.
@@ -77,11 +77,11 @@ func (a *Assembly) leave(ev bootstrap.Event) {
 // leaveOnce records an incarnation that has closed its session, and passes it on, unless it was recorded before. upcalls is locked.
 func (a *Assembly) leaveOnce(incarnation framework.Incarnation) {
 	a.mu.Lock()
-	_, isKnown := a.left[incarnation]
-	if a.left == nil {
-		a.left = map[framework.Incarnation]struct{}{}
+	_, isKnown := a.leftIncarnations[incarnation]
+	if a.leftIncarnations == nil {
+		a.leftIncarnations = map[framework.Incarnation]struct{}{}
 	}
-	a.left[incarnation] = struct{}{}
+	a.leftIncarnations[incarnation] = struct{}{}
 	a.mu.Unlock()
 	if !isKnown {
 		a.peerEnded(framework.LeftEvent(incarnation))
@@ -93,7 +93,7 @@ func (a *Assembly) leaveOnce(incarnation framework.Incarnation) {
 func (a *Assembly) Left() []framework.Incarnation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Collect(maps.Keys(a.left))
+	return slices.Collect(maps.Keys(a.leftIncarnations))
 }
 
 // ReportFailure enters the failure of an incarnation as if the bootstrap had reported it.
@@ -102,18 +102,18 @@ func (a *Assembly) ReportFailure(incarnation framework.Incarnation, reason strin
 	u.Lock()
 	defer u.Unlock()
 	a.mu.Lock()
-	isNew := a.failed.add(incarnation, reason)
+	isNew := a.failedIncarnations.add(incarnation, reason)
 	a.mu.Unlock()
 	if isNew && !u.isClosing {
-		a.enqueue(upcall{change: framework.FailedEvent(incarnation, reason)})
+		a.enqueue(upcall{peerEvent: framework.FailedEvent(incarnation, reason)})
 	}
 }
 
 // HasRefused reports whether a wire-up of this process has failed that may have created a
 // communicator in other members, or one that is derived from it.
 func (a *Assembly) HasRefused(id cid.Extended) bool {
-	if a.process != nil {
-		return a.process.HasRefused(id)
+	if a.ownerProcess != nil {
+		return a.ownerProcess.HasRefused(id)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -43,7 +43,7 @@ func (a *Assembly) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(a.reports, reportTiming) {
+	if slices.Contains(a.reportNames, reportTiming) {
 		a.timing = newTiming(began)
 	}
 	a.timing.mark(stepConfiguration)
@@ -56,9 +56,9 @@ func (a *Assembly) open(ctx context.Context) error {
 	}
 	a.timing.mark(stepBootstrap)
 	identity := a.client.Identity()
-	if a.log != nil {
+	if a.logSink != nil {
 		file, _ := a.values.Get("log.file")
-		if err := a.log.open(file.Text, int(identity.Proc.Rank)); err != nil {
+		if err := a.logSink.open(file.Text, int(identity.Proc.Rank)); err != nil {
 			return fmt.Errorf("%w (%s)", err, file.Source)
 		}
 	}
@@ -98,17 +98,17 @@ func (a *Assembly) decodeParameters() (log *slog.Logger, waiting core.Progress, 
 		if err != nil {
 			return nil, waiting, err
 		}
-		log, a.log = newLog(levels)
+		log, a.logSink = newLog(levels)
 	}
 	var session core.Session
 	if err := errors.Join(a.values.Decode("bootstrap", &a.bootstrapParams), a.values.Decode("session", &session), a.values.Decode("progress", &waiting), a.values.Decode("threads", &a.threadParams)); err != nil {
 		return nil, waiting, err
 	}
-	a.reports = session.Report
-	if a.isExplaining = session.Explain; a.isExplaining && !slices.Contains(a.reports, reportExplain) {
-		a.reports = append(slices.Clone(a.reports), reportExplain)
+	a.reportNames = session.Report
+	if a.isExplaining = session.Explain; a.isExplaining && !slices.Contains(a.reportNames, reportExplain) {
+		a.reportNames = append(slices.Clone(a.reportNames), reportExplain)
 	}
-	a.lateRoutes = slices.Contains(a.reports, reportExplain)
+	a.hasLateRoutes = slices.Contains(a.reportNames, reportExplain)
 	return log, waiting, nil
 }
 
@@ -131,7 +131,7 @@ func (a *Assembly) openModules(ctx context.Context, waiting core.Progress, log *
 		return err
 	}
 	identity := a.client.Identity()
-	if a.fabric, err = a.registry.PreferNetwork(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
+	if a.isFabricUnrequested, err = a.registry.PreferNetwork(ctx, a.values, a.selections, identity.IsSpread()); err != nil {
 		return err
 	}
 	opt.Labels, opt.NodeProcs = labels(ctx, identity.Proc), len(identity.MachineRanks())

@@ -24,7 +24,7 @@ func encodeCard(pmls []PML, card framework.Card) (capabilities, addresses []byte
 
 // encodePayload encodes a payload with the incarnation, the capabilities and the card of this process.
 func (a *Assembly) encodePayload(card card, p wireup.Payload) ([]byte, error) {
-	p.Nonce, p.Capabilities, p.Card, p.Edition = a.env.Self.Nonce, a.capabilities, card.bytes, card.edition
+	p.Nonce, p.Capabilities, p.Card, p.Edition = a.env.Self.Nonce, a.encodedCapabilities, card.encodedCard, card.edition
 	return p.Encode()
 }
 

@@ -23,7 +23,7 @@ func (p paper) Capabilities() pml.Capabilities { return p.offer }
 func somePayload(t testing.TB) []byte {
 	a := &Assembly{Stack: &Stack{env: progress.Env{Self: framework.Incarnation{Nonce: 7}}}}
 	var err error
-	a.capabilities, a.ownCard.bytes, err = encodeCard([]PML{{"ob1", paper{offer: pml.Capabilities{PML: "ob1", Version: 1, Priority: 20}}}},
+	a.encodedCapabilities, a.ownCard.encodedCard, err = encodeCard([]PML{{"ob1", paper{offer: pml.Capabilities{PML: "ob1", Version: 1, Priority: 20}}}},
 		framework.Card{{Component: "btl.shm", Blob: []byte("segment")}})
 	if err != nil {
 		t.Fatal(err)

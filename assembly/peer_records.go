@@ -13,15 +13,15 @@ type peerRecords struct {
 	byID    map[framework.ProcID]record
 	byNonce map[uint64]framework.ProcID
 	// Those that are not zero.
-	epochs map[framework.ProcID]epochState
-	// Node ids of records, each once.
-	nodes    map[string]string
-	tables   nodeTables
-	scratch  []byte // Room for a card.
-	lastNode string // Of node.
-	// sought are nonces without a card that PMLs have asked for.
-	sought map[uint64]struct{}
-	// seeksAll is set when sought was full.
+	epochByID map[framework.ProcID]epochState
+	// Of records, each once.
+	nodeIDs     map[string]string
+	liveTables  nodeTables
+	cardScratch []byte
+	lastNode    string // See node.
+	// Those without a card that PMLs have asked for.
+	soughtNonces map[uint64]struct{}
+	// seeksAll is set when soughtNonces was full.
 	seeksAll bool
 }
 
@@ -34,41 +34,41 @@ type peerEntry struct {
 // record is the part of a peerEntry that is stored for each incarnation.
 type record struct {
 	nonce uint64
-	// Encoded. Empty if none has come, or if table has it.
-	card []byte
-	// Node id in the card; equal ids share memory.
-	node    string
-	edition uint32
+	// Empty if none has come, or if cardTable has it.
+	encodedCard []byte
+	// From the card; equal ids share memory.
+	nodeID      string
+	cardEdition uint32
 	// PMLs were notified of the end of all exchanges with it.
 	hasEnded bool
 	// PMLs have a card of the process, or have asked for one.
 	isTaken bool
 
-	// Has the card, at rank, or nil.
-	table *nodeTable
-	rank  int32
+	// Has the card, at tableRank, or nil.
+	cardTable *nodeTable
+	tableRank int32
 }
 
 // copyCard returns the card, or nil if none has come. The bytes may be those of the record.
 func (r *record) copyCard() []byte {
-	if r.table == nil {
-		return r.card
+	if r.cardTable == nil {
+		return r.encodedCard
 	}
-	return r.table.record(int(r.rank), nil).Card
+	return r.cardTable.record(int(r.tableRank), nil).Card
 }
 
 // leaveTable copies the card of a table, which may be freed then.
 func (r *record) leaveTable() {
-	if r.table != nil {
-		r.card, r.table = r.copyCard(), nil
+	if r.cardTable != nil {
+		r.encodedCard, r.cardTable = r.copyCard(), nil
 	}
 }
 
-func (r *record) hasCard() bool { return len(r.card) > 0 || r.table != nil }
+func (r *record) hasCard() bool { return len(r.encodedCard) > 0 || r.cardTable != nil }
 
 func newPeerRecords() peerRecords {
-	return peerRecords{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, epochs: map[framework.ProcID]epochState{},
-		nodes: map[string]string{}, sought: map[uint64]struct{}{}}
+	return peerRecords{byID: map[framework.ProcID]record{}, byNonce: map[uint64]framework.ProcID{}, epochByID: map[framework.ProcID]epochState{},
+		nodeIDs: map[string]string{}, soughtNonces: map[uint64]struct{}{}}
 }
 
 // reserve makes room for the members of a group, if there is no record yet.
@@ -83,7 +83,7 @@ func (k *peerRecords) get(incarnation framework.Incarnation) (known peerEntry, o
 	known.record, ok = k.byID[incarnation.ID]
 	switch {
 	case ok:
-		known.epochState = k.epochs[incarnation.ID]
+		known.epochState = k.epochByID[incarnation.ID]
 	default:
 		known.record, ok = k.recordInTables(incarnation.ID)
 	}
@@ -95,15 +95,15 @@ func (k *peerRecords) get(incarnation framework.Incarnation) (known peerEntry, o
 
 // recordInTables returns the record of a process in the tables.
 func (k *peerRecords) recordInTables(id framework.ProcID) (r record, ok bool) {
-	n, rank := k.tables.of(id)
+	n, rank := k.liveTables.of(id)
 	if n == nil {
 		return record{}, false
 	}
-	in := n.record(rank, k.scratch[:0])
-	k.scratch = in.Card
-	r = record{nonce: in.Nonce, edition: in.Edition, table: n, rank: int32(rank)}
+	in := n.record(rank, k.cardScratch[:0])
+	k.cardScratch = in.Card
+	r = record{nonce: in.Nonce, cardEdition: in.Edition, cardTable: n, tableRank: int32(rank)}
 	if node, _, err := wireup.FindAddress(in.Card, framework.NodeEntry); err == nil {
-		r.node = k.node(node)
+		r.nodeID = k.node(node)
 	}
 	return r, true
 }
@@ -113,7 +113,7 @@ func (k *peerRecords) currentIncarnation(id framework.ProcID) (incarnation frame
 	if known, ok := k.byID[id]; ok {
 		return framework.Incarnation{ID: id, Nonce: known.nonce}, true
 	}
-	if n, rank := k.tables.of(id); n != nil {
+	if n, rank := k.liveTables.of(id); n != nil {
 		return n.Member(rank).Incarnation, true
 	}
 	return framework.Incarnation{}, false
@@ -121,11 +121,11 @@ func (k *peerRecords) currentIncarnation(id framework.ProcID) (incarnation frame
 
 // seek records that a PML has asked for the card of a nonce that none has.
 func (k *peerRecords) seek(nonce uint64) {
-	if len(k.sought) == maxSought {
+	if len(k.soughtNonces) == maxSought {
 		k.seeksAll = true
 		return
 	}
-	k.sought[nonce] = struct{}{}
+	k.soughtNonces[nonce] = struct{}{}
 }
 
 // isSought reports whether PMLs need the card of an incarnation at once. They do if they have a card of the process or have
@@ -133,13 +133,13 @@ func (k *peerRecords) seek(nonce uint64) {
 func (k *peerRecords) isSought(incarnation framework.Incarnation) bool {
 	before, ok := k.currentIncarnation(incarnation.ID)
 	sought := k.seeks(incarnation.Nonce)
-	delete(k.sought, incarnation.Nonce)
+	delete(k.soughtNonces, incarnation.Nonce)
 	return sought || ok && (k.byID[incarnation.ID].isTaken || before.Nonce != incarnation.Nonce)
 }
 
 // seeks reports whether a PML has asked for the card of a nonce.
 func (k *peerRecords) seeks(nonce uint64) bool {
-	_, sought := k.sought[nonce]
+	_, sought := k.soughtNonces[nonce]
 	return sought || k.seeksAll
 }
 
@@ -149,15 +149,15 @@ func (k *peerRecords) set(incarnation framework.Incarnation, known peerEntry) {
 	if old, ok := k.byID[incarnation.ID]; ok && old.nonce != incarnation.Nonce {
 		k.remove(framework.Incarnation{ID: incarnation.ID, Nonce: old.nonce})
 	}
-	known.nonce, known.node = incarnation.Nonce, k.keptNode(known.node)
+	known.nonce, known.nodeID = incarnation.Nonce, k.keptNode(known.nodeID)
 	if !known.hasEnded {
 		known.leaveTable()
 	}
 	k.byID[incarnation.ID] = known.record
 	if known.epochState != (epochState{}) {
-		k.epochs[incarnation.ID] = known.epochState
+		k.epochByID[incarnation.ID] = known.epochState
 	} else {
-		delete(k.epochs, incarnation.ID)
+		delete(k.epochByID, incarnation.ID)
 	}
 	if _, taken := k.byNonce[incarnation.Nonce]; !taken {
 		k.byNonce[incarnation.Nonce] = incarnation.ID
@@ -174,7 +174,7 @@ func (k *peerRecords) hasRecord(incarnation framework.Incarnation) bool {
 func (k *peerRecords) remove(incarnation framework.Incarnation) {
 	if k.hasRecord(incarnation) {
 		delete(k.byID, incarnation.ID)
-		delete(k.epochs, incarnation.ID)
+		delete(k.epochByID, incarnation.ID)
 		if k.byNonce[incarnation.Nonce] == incarnation.ID {
 			delete(k.byNonce, incarnation.Nonce)
 		}
@@ -186,7 +186,7 @@ func (k *peerRecords) owner(nonce uint64) (id framework.ProcID, ok bool) {
 	if id, ok = k.byNonce[nonce]; ok {
 		return id, true
 	}
-	for n := range k.tables.all() {
+	for n := range k.liveTables.all() {
 		if incarnation, ok := n.find(nonce); ok {
 			if now, _ := k.currentIncarnation(incarnation.ID); now == incarnation {
 				return incarnation.ID, true
@@ -198,17 +198,17 @@ func (k *peerRecords) owner(nonce uint64) (id framework.ProcID, ok bool) {
 
 // keptNode returns the one copy of a node id that the records of all processes of the node have.
 func (k *peerRecords) keptNode(id string) string {
-	if same, ok := k.nodes[id]; ok {
+	if same, ok := k.nodeIDs[id]; ok {
 		return same
 	}
-	k.nodes[id] = id
+	k.nodeIDs[id] = id
 	return id
 }
 
 // node returns a node id, and keeps the last one only, because a table may have thousands. Tables mostly have the processes of a node in
 // sequence.
 func (k *peerRecords) node(id []byte) string {
-	if same, ok := k.nodes[string(id)]; ok {
+	if same, ok := k.nodeIDs[string(id)]; ok {
 		return same
 	}
 	if k.lastNode != string(id) {
@@ -224,7 +224,7 @@ func (k *peerRecords) len() int { return len(k.byID) }
 func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerEntry] {
 	return func(yield func(framework.Incarnation, peerEntry) bool) {
 		for id, known := range k.byID {
-			if !yield(framework.Incarnation{ID: id, Nonce: known.nonce}, peerEntry{known, k.epochs[id]}) {
+			if !yield(framework.Incarnation{ID: id, Nonce: known.nonce}, peerEntry{known, k.epochByID[id]}) {
 				return
 			}
 		}
@@ -234,13 +234,13 @@ func (k *peerRecords) records() iter.Seq2[framework.Incarnation, peerEntry] {
 // tableOnlyIncarnations returns the incarnations of the tables without a record, in no order.
 func (k *peerRecords) tableOnlyIncarnations() iter.Seq[framework.Incarnation] {
 	return func(yield func(framework.Incarnation) bool) {
-		for n := range k.tables.all() {
+		for n := range k.liveTables.all() {
 			for rank := range n.Len() {
 				incarnation := n.Member(rank).Incarnation
 				if _, hasRecord := k.byID[incarnation.ID]; hasRecord {
 					continue
 				}
-				if newest, _ := k.tables.of(incarnation.ID); newest == n && !yield(incarnation) {
+				if newest, _ := k.liveTables.of(incarnation.ID); newest == n && !yield(incarnation) {
 					return
 				}
 			}

@@ -12,16 +12,16 @@ func incarnationOf(rank uint32, nonce uint64) framework.Incarnation {
 
 func TestPeerRecords_NewIncarnation_ReplacesTheOld(t *testing.T) {
 	k := newPeerRecords()
-	k.set(incarnationOf(1, 5), peerEntry{record: record{card: []byte("old")}})
-	k.set(incarnationOf(1, 6), peerEntry{record: record{card: []byte("new")}})
+	k.set(incarnationOf(1, 5), peerEntry{record: record{encodedCard: []byte("old")}})
+	k.set(incarnationOf(1, 6), peerEntry{record: record{encodedCard: []byte("new")}})
 	if _, ok := k.get(incarnationOf(1, 5)); ok {
 		t.Error("the old incarnation is still known")
 	}
 	if _, ok := k.owner(5); ok {
 		t.Error("the old incarnation's nonce is still taken")
 	}
-	if known, ok := k.get(incarnationOf(1, 6)); !ok || string(known.card) != "new" {
-		t.Errorf("the new incarnation has %q, %t", known.card, ok)
+	if known, ok := k.get(incarnationOf(1, 6)); !ok || string(known.encodedCard) != "new" {
+		t.Errorf("the new incarnation has %q, %t", known.encodedCard, ok)
 	}
 	k.remove(incarnationOf(1, 5)) // Not the present incarnation.
 	if id, ok := k.owner(6); !ok || id != framework.MakeProcID(0, 1) || k.len() != 1 {
@@ -47,7 +47,7 @@ func TestPeerRecords_Renewal_EndsWithTheRecord(t *testing.T) {
 	}
 	k.remove(incarnationOf(1, 5))
 	k.set(incarnationOf(1, 5), peerEntry{})
-	if known, _ := k.get(incarnationOf(1, 5)); known.epochState != (epochState{}) || len(k.epochs) != 0 {
+	if known, _ := k.get(incarnationOf(1, 5)); known.epochState != (epochState{}) || len(k.epochByID) != 0 {
 		t.Errorf("after its removal: %+v", known.epochState)
 	}
 }

@@ -43,7 +43,7 @@ func (a *Assembly) currentCard() (card, error) {
 	a.cardMu.Lock() // Editions must follow the order of the cards.
 	defer a.cardMu.Unlock()
 	_, now, err := encodeCard(a.pmls, a.Card())
-	if err == nil && !bytes.Equal(now, a.ownCard.bytes) {
+	if err == nil && !bytes.Equal(now, a.ownCard.encodedCard) {
 		a.ownCard = card{now, a.ownCard.edition + 1}
 	}
 	return a.ownCard, err
@@ -101,23 +101,23 @@ func (a *Assembly) disconnectedBy(ev bootstrap.Event) {
 			a.peers.set(incarnation, known)
 		}
 		a.mu.Unlock()
-		a.enqueue(upcall{change: ev.PeerEvent(incarnation), epoch: known.epoch})
+		a.enqueue(upcall{peerEvent: ev.PeerEvent(incarnation), connEpoch: known.epoch})
 	}
 }
 
 // deliverEnd notifies a PML of a peer that has left or is unreachable, unless the two have reconnected since.
 func (a *Assembly) deliverEnd(m PML, n upcall) {
-	if errors.Is(n.change.Err, framework.ErrPeerDisconnected) {
+	if errors.Is(n.peerEvent.Err, framework.ErrPeerDisconnected) {
 		a.learnMu.Lock()
 		defer a.learnMu.Unlock()
 		a.mu.Lock()
-		known, _ := a.peers.get(n.change.Peer)
+		known, _ := a.peers.get(n.peerEvent.Peer)
 		a.mu.Unlock()
-		if known.epoch != n.epoch {
+		if known.epoch != n.connEpoch {
 			return
 		}
 	}
-	m.PeerChanged(n.change)
+	m.PeerChanged(n.peerEvent)
 }
 
 // reconnectMembers reconnects this process with the members of a new communicator that are disconnected from it, in either direction. All members call it.
@@ -212,7 +212,7 @@ func (a *Assembly) beginEpoch(incarnation framework.Incarnation, times uint32) {
 	known, _ = a.peers.get(incarnation)
 	known.previous.byUs, known.previous.byPeer, known.previous.isAwaited = known.disconnectsByUs, known.disconnectsByPeer, true
 	known.epoch, known.disconnectsByUs, known.disconnectsByPeer = times+1, 0, 0
-	known.card, known.table, known.hasEnded = nil, nil, false
+	known.encodedCard, known.cardTable, known.hasEnded = nil, nil, false
 	a.peers.set(incarnation, known)
 }
 

@@ -38,7 +38,7 @@ func TestPayload_MaxEnded_FitsBootstrapLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.capabilities, a.ownCard.bytes = good.Capabilities, good.Card
+	a.encodedCapabilities, a.ownCard.encodedCard = good.Capabilities, good.Card
 	ended := make([]wireup.Ended, wireup.MaxEnded)
 	for i := range ended {
 		ended[i] = wireup.Ended{Rank: 1 << 31, Nonce: 1 << 63, Epoch: 1 << 31}

@@ -41,7 +41,7 @@ func TestReportedDead_OwnIncarnation_EndsExchangeAndConstructs(t *testing.T) {
 	<-client.entered
 	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: self, Nonce: a.env.Self.Nonce + 1, Reason: "an earlier incarnation"})
 	<-watch.died
-	if a.isolation != nil {
+	if a.isolationErr != nil {
 		t.Error("the end of an earlier incarnation isolates the process")
 	}
 	watch.died = make(chan struct{})

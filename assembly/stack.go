@@ -32,21 +32,21 @@ type Stack struct {
 	env        progress.Env
 	hooks      pml.Hooks
 	// The next four fields are those of pml.Env.
-	cards         pml.Cards
-	disconnect    func(framework.Incarnation, error)
-	droppablePeer func(framework.Incarnation)
-	lateRoutes    bool
-	fabric        bool // That of mtl.Env.
+	cards               pml.Cards
+	disconnect          func(framework.Incarnation, error)
+	droppablePeer       func(framework.Incarnation)
+	hasLateRoutes       bool
+	isFabricUnrequested bool // That of mtl.Env.
 
 	pmls []PML // By preference.
-	// PML for the processes of the node. Module is nil if there is none.
-	node PML
+	// For the processes of the node. Module is nil if there is none.
+	nodePML PML
 	// BTLs and MTLs, in the order in which they were opened.
 	transports []transport
 	// Components of transports, such as "btl.shm".
 	transportNames []string
-	// Requirements of pmls and node.
-	needs []Need
+	// Requirements of pmls and nodePML.
+	pmlNeeds []Need
 }
 
 // transport is an open BTL or MTL.
@@ -78,7 +78,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 	var request error     // The first failed request for a component that a PML uses.
 	var warnings []func() // Of PMLs that another one replaces. The error has their reasons otherwise.
 	for _, choice := range slices.Clone(selection.Chosen) {
-		before, node := len(s.transports), s.node
+		before, node := len(s.transports), s.nodePML
 		var m pml.Module
 		var err error
 		if choice.Verdict.Name == node.Name && node.Module != nil { // Opened for another PML.
@@ -90,7 +90,7 @@ func (s *Stack) open(ctx context.Context, env progress.Env, hooks pml.Hooks) err
 			s.pmls = append(s.pmls, PML{choice.Verdict.Name, m})
 			continue
 		}
-		if s.node.Module != node.Module {
+		if s.nodePML.Module != node.Module {
 			err = errors.Join(err, s.closeNode())
 		}
 		err = errors.Join(err, s.closeTransports(before))
@@ -138,8 +138,8 @@ func (s *Stack) markUnusedTransports() {
 	for _, m := range s.pmls {
 		names = append(names, m.Name)
 	}
-	if s.node.Module != nil && !slices.Contains(names, s.node.Name) {
-		names = append(names, s.node.Name)
+	if s.nodePML.Module != nil && !slices.Contains(names, s.nodePML.Name) {
+		names = append(names, s.nodePML.Name)
 	}
 	for _, kind := range []framework.Kind{framework.BTL, framework.MTL} {
 		if selection := s.selections[kind]; selection != nil {
@@ -156,8 +156,8 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 		return nil, wrongContract(choice)
 	}
 	defer s.timing.opened(framework.PML, choice.Verdict.Name, time.Now())
-	below := &requirementOpener{Stack: s, ctx: ctx, opened: map[framework.Kind][]string{}}
-	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, Disconnect: s.disconnect, Droppable: s.droppablePeer, LateRoutes: s.lateRoutes, NodeBy: nodeBy}
+	below := &requirementOpener{Stack: s, ctx: ctx, openedNames: map[framework.Kind][]string{}}
+	env := pml.Env{Env: s.envOf(choice), Params: choice.Params, Hooks: s.hooks, Modules: below, Cards: s.cards, Disconnect: s.disconnect, Droppable: s.droppablePeer, LateRoutes: s.hasLateRoutes, NodeBy: nodeBy}
 	m, err := component.Open(ctx, env)
 	if err == nil {
 		m, err = pml.CheckedModule(choice.Verdict.Name, m)
@@ -169,25 +169,25 @@ func (s *Stack) openPML(ctx context.Context, choice framework.Choice, nodeBy str
 	for _, need := range framework.Requires(component, choice.Params) {
 		n := newNeed(choice.Verdict, need)
 		if !need.Node {
-			n.SatisfiedBy = below.opened[need.Kind]
+			n.SatisfiedBy = below.openedNames[need.Kind]
 		} else if err := s.openNode(ctx, choice.Verdict.Name, need.By); err == nil {
-			m = compose.New(env, m, s.node.Module, need.By)
-			n.SatisfiedBy = []string{s.node.Name}
+			m = compose.New(env, m, s.nodePML.Module, need.By)
+			n.SatisfiedBy = []string{s.nodePML.Name}
 		} else if n.Reason = err.Error(); !errors.Is(err, framework.ErrUnsupported) { // The network serves the processes of the node, too.
 			return nil, errors.Join(fmt.Errorf("pml %s: for %s: %w", choice.Verdict.Name, need.For, err), m.Close())
 		}
 		needs = append(needs, n)
 	}
-	s.needs = append(s.needs, needs...)
+	s.pmlNeeds = append(s.pmlNeeds, needs...)
 	return m, nil
 }
 
 // requirementOpener opens the requirements of one PML.
 type requirementOpener struct {
 	*Stack
-	// Of the PML's Open.
-	ctx    context.Context
-	opened map[framework.Kind][]string
+	// That of the PML's Open.
+	ctx         context.Context
+	openedNames map[framework.Kind][]string
 }
 
 // Open implements framework.Opener.
@@ -209,7 +209,7 @@ func (o *requirementOpener) Open(kind framework.Kind, up func(name string) any) 
 		}
 		s.transports, s.transportNames = append(s.transports, m), append(s.transportNames, framework.ComponentName(kind, name))
 		s.env.Engine.Add(m)
-		o.opened[kind] = append(o.opened[kind], name)
+		o.openedNames[kind] = append(o.openedNames[kind], name)
 		all = append(all, framework.Opened[any]{Name: name, Module: m})
 		if kind == framework.MTL {
 			_, err := selection.TakeFirst()
@@ -233,7 +233,7 @@ func (s *Stack) openTransport(ctx context.Context, choice framework.Choice, up a
 		}
 	case mtl.Component:
 		if up, ok := up.(mtl.Receiver); ok {
-			m, err := c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, IsUnrequested: s.fabric})
+			m, err := c.Open(ctx, mtl.Env{Env: s.envOf(choice), Params: choice.Params, Upcall: up, IsUnrequested: s.isFabricUnrequested})
 			if err != nil {
 				return nil, err
 			}
@@ -272,13 +272,13 @@ func (s *Stack) openNode(ctx context.Context, of, by string) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: this program has no pml for the processes of a node beside %s", framework.ErrUnsupported, of)
-	case s.node.Module != nil && s.node.Name != name:
-		return fmt.Errorf("%w: pml %s serves the processes of this node already, and %s wants %s", framework.ErrConfig, s.node.Name, of, name)
-	case s.node.Module != nil:
+	case s.nodePML.Module != nil && s.nodePML.Name != name:
+		return fmt.Errorf("%w: pml %s serves the processes of this node already, and %s wants %s", framework.ErrConfig, s.nodePML.Name, of, name)
+	case s.nodePML.Module != nil:
 		return nil
 	}
 	if i := slices.IndexFunc(s.pmls, func(m PML) bool { return m.Name == name }); i >= 0 {
-		s.node = s.pmls[i]
+		s.nodePML = s.pmls[i]
 		return nil
 	}
 	choice := framework.Choice{Component: component, Params: component.Params(), Verdict: framework.Verdict{Kind: framework.PML, Name: name}}
@@ -292,14 +292,14 @@ func (s *Stack) openNode(ctx context.Context, of, by string) error {
 	if err != nil { // The network serves the processes of the node without it.
 		return errors.Join(err, s.closeTransports(before))
 	}
-	s.node = PML{name, m}
+	s.nodePML = PML{name, m}
 	return nil
 }
 
 // closeNode closes the PML for the processes of this node if it is a separate module. The PMLs that use it are closed before.
 func (s *Stack) closeNode() error {
-	m := s.node.Module
-	s.node = PML{}
+	m := s.nodePML.Module
+	s.nodePML = PML{}
 	if m == nil || slices.ContainsFunc(s.pmls, func(x PML) bool { return x.Module == m }) {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (s *Stack) PMLs() []PML { return s.pmls }
 
 // Upper returns the PMLs that no other PML uses. Their reports include those of the node's PML.
 func (s *Stack) Upper() []PML {
-	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return m.Module == s.node.Module })
+	return slices.DeleteFunc(slices.Clone(s.pmls), func(m PML) bool { return m.Module == s.nodePML.Module })
 }
 
 // Card returns the process's business card.
@@ -342,8 +342,8 @@ func (s *Stack) Close() error {
 	for _, m := range s.Upper() {
 		errs = append(errs, m.Close())
 	}
-	if s.node.Module != nil {
-		errs = append(errs, s.node.Close())
+	if s.nodePML.Module != nil {
+		errs = append(errs, s.nodePML.Close())
 	}
 	errs = append(errs, s.closeTransports(0))
 	s.env.Engine.Close()

@@ -12,10 +12,10 @@ import (
 
 // StreamMember is a member of a communicator of streams.
 type StreamMember struct {
-	Process framework.Proc
-	Nonce   uint64 // Of the process.
-	// 0: the process itself.
-	Stream int
+	Process      framework.Proc
+	ProcessNonce uint64
+	// 0 for the process itself.
+	StreamNumber int
 }
 
 // StreamGroup is the creation of a communicator with streams among its members. All members pass equal values, except for Rank.
@@ -50,11 +50,11 @@ func (a *Assembly) WireUpStreams(ctx context.Context, g *StreamGroup) (m PML, sp
 	if err != nil {
 		return m, spec, err
 	}
-	x := construction{rank: g.Rank, id: g.ID, ids: ids}
+	x := construction{ownRank: g.Rank, commID: g.ID, candidateIDs: ids}
 	processes := make([]framework.Proc, len(g.Members))
 	for i, m := range g.Members {
 		processes[i] = m.Process
-		x.group, x.processes = append(x.group, m.Process.Stream(m.Stream)), append(x.processes, m.Nonce)
+		x.group, x.processNonces = append(x.group, m.Process.Stream(m.StreamNumber)), append(x.processNonces, m.ProcessNonce)
 		// A member that has the cards of all may connect before this process has them. Transports refuse unknown worlds.
 		a.env.Worlds.ID(x.group[i])
 	}
@@ -75,10 +75,10 @@ func (a *Assembly) addStreamMember(incarnation framework.Incarnation, p framewor
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.streams.peers == nil {
-		a.streams.peers = map[framework.ProcID]streamPeer{}
+	if a.streams.peerStreams == nil {
+		a.streams.peerStreams = map[framework.ProcID]streamPeer{}
 	}
-	a.streams.peers[incarnation.ID] = streamPeer{incarnation.Nonce, process}
+	a.streams.peerStreams[incarnation.ID] = streamPeer{incarnation.Nonce, process}
 }
 
 // catchUp applies the end of a member's process to the member, after its card was received. The process may have ended before this assembly
@@ -95,8 +95,8 @@ func (a *Assembly) catchUp(incarnation framework.Incarnation, p framework.Proc, 
 		return
 	}
 	known := a
-	if a.process != nil {
-		known = a.process
+	if a.ownerProcess != nil {
+		known = a.ownerProcess
 	}
 	reason, isDead, hasLeft := known.endOfProcess(of, process)
 	switch {
@@ -112,8 +112,8 @@ func (a *Assembly) endOfProcess(p framework.Proc, nonce uint64) (reason string, 
 	incarnation := framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: nonce}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, hasLeft = a.left[incarnation]
-	for _, d := range a.failed {
+	_, hasLeft = a.leftIncarnations[incarnation]
+	for _, d := range a.failedIncarnations {
 		if d.Incarnation == incarnation {
 			return d.Reason, true, hasLeft
 		}

@@ -22,33 +22,32 @@ import (
 // streamOf is the part of an Assembly that only streams have.
 type streamOf struct {
 	// nil in the assembly of a process.
-	process *Assembly
-	// The smallest one that no other open stream of the process has. 0: the assembly is that of a process.
-	number int
+	ownerProcess *Assembly
+	// The smallest number that no other open stream of the process has, 0 in the assembly of a process.
+	streamNumber int
 	// Guarded by the mutex of the process.
 	isOpen bool
 }
 
 // streams are the streams of this process, and those of others that the PMLs have as peers. Guarded by Assembly.mu.
 type streams struct {
-	// Of this process, in the order of NewStream. They include those being opened or closed, for their numbers.
-	open []*Assembly
-	// peers are the streams of others. There is one for each number of a process.
-	peers map[framework.ProcID]streamPeer
-	// ended are the routes of streams of this process that have ended, for a report. There is one for each name of both ends.
-	ended map[[3]int]Pair
+	// In the order of NewStream. They include those being opened or closed, for their numbers.
+	ownStreams []*Assembly
+	// One for each stream number of a process.
+	peerStreams map[framework.ProcID]streamPeer
+	// Of ended streams of this process, for a report. There is one for each name of both ends.
+	endedRoutes map[[3]int]Pair
 }
 
 // streamPeer is a stream of another process.
 type streamPeer struct {
-	nonce uint64 // Of the stream.
-	// Nonce of the process.
-	process uint64
+	streamNonce  uint64
+	processNonce uint64
 }
 
 func (s *streams) forget(incarnation framework.Incarnation) {
-	if s.peers[incarnation.ID].nonce == incarnation.Nonce {
-		delete(s.peers, incarnation.ID)
+	if s.peerStreams[incarnation.ID].streamNonce == incarnation.Nonce {
+		delete(s.peerStreams, incarnation.ID)
 	}
 }
 
@@ -69,7 +68,7 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 	}
 	s := newAssembly(&Stack{registry: a.registry, values: a.values}, Options{Client: a.client, Watcher: w})
 	s.client, s.bootstrapParams, s.threadParams = a.client, a.bootstrapParams, a.threadParams
-	s.process = a
+	s.ownerProcess = a
 	if err := a.addStream(s); err != nil {
 		return nil, err
 	}
@@ -87,23 +86,23 @@ func (a *Assembly) OpenStream(ctx context.Context, w Watcher) (*Assembly, error)
 func (a *Assembly) addStream(s *Assembly) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.isolation != nil {
-		return a.isolation
+	if a.isolationErr != nil {
+		return a.isolationErr
 	}
-	if len(a.streams.open) == MostStreams {
+	if len(a.streams.ownStreams) == MostStreams {
 		return fmt.Errorf("%w: this process has %d streams, the largest number; close communicators of streams", framework.ErrUnsupported, MostStreams)
 	}
-	for s.number = 1; slices.ContainsFunc(a.streams.open, func(x *Assembly) bool { return x.number == s.number }); {
-		s.number++
+	for s.streamNumber = 1; slices.ContainsFunc(a.streams.ownStreams, func(x *Assembly) bool { return x.streamNumber == s.streamNumber }); {
+		s.streamNumber++
 	}
-	a.streams.open = append(a.streams.open, s)
+	a.streams.ownStreams = append(a.streams.ownStreams, s)
 	return nil
 }
 
 // openStack opens the modules of a stream.
 func (s *Assembly) openStack(ctx context.Context) (err error) {
-	a := s.process
-	s.selections, s.fabric = map[framework.Kind]*framework.Selection{}, a.fabric
+	a := s.ownerProcess
+	s.selections, s.isFabricUnrequested = map[framework.Kind]*framework.Selection{}, a.isFabricUnrequested
 	for kind, selection := range a.selections {
 		if s.selections[kind], err = selection.Again(s.values); err != nil {
 			return err
@@ -119,12 +118,12 @@ func (s *Assembly) openStack(ctx context.Context) (err error) {
 	}
 	opt.Labels, opt.NodeProcs, opt.IsStream = labels(ctx, a.env.Identity.Proc), a.env.Engine.NodeProcs(), true
 	identity := a.env.Identity
-	identity.Proc = identity.Proc.Stream(s.number)
+	identity.Proc = identity.Proc.Stream(s.streamNumber)
 	worlds := framework.NewWorlds(identity.Proc.Namespace)
-	s.lateRoutes = a.lateRoutes
+	s.hasLateRoutes = a.hasLateRoutes
 	s.cards, s.disconnect, s.droppablePeer = cards{s}, s.disconnectPeer, s.droppable
 	err = s.Stack.open(ctx, progress.Env{
-		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.number),
+		Identity: identity, Worlds: worlds, Node: a.env.Node, Engine: progress.New(opt), Logger: a.env.Logger.With("stream", s.streamNumber),
 		Self: framework.Incarnation{ID: worlds.ID(identity.Proc), Nonce: newNonce()},
 	}, a.hooks)
 	if err != nil {
@@ -142,7 +141,7 @@ func (s *Assembly) checkTransports() error {
 	if err := s.failedTransport(); err != nil {
 		return err
 	}
-	for _, name := range s.process.transportNames {
+	for _, name := range s.ownerProcess.transportNames {
 		if !slices.Contains(s.transportNames, name) {
 			return errTransport(name, cmp.Or(s.verdict(name).Reason, "the limit of the transport is reached"))
 		}
@@ -152,7 +151,7 @@ func (s *Assembly) checkTransports() error {
 
 // failedTransport returns ErrUnsupported if a transport of the process failed to open for the stream.
 func (s *Assembly) failedTransport() error {
-	for _, name := range s.process.transportNames {
+	for _, name := range s.ownerProcess.transportNames {
 		if v := s.verdict(name); v.Status == framework.StatusFailed && !slices.Contains(s.transportNames, name) {
 			return errTransport(name, v.Reason)
 		}
@@ -182,12 +181,12 @@ func (s *Assembly) verdict(name string) (v framework.Verdict) {
 // follow lets the stream follow the events and the number of processes of its process from now on. Earlier ends of processes apply to
 // members of its communicators (see catchUp).
 func (s *Assembly) follow() {
-	a := s.process
+	a := s.ownerProcess
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isolation = a.isolation
+	s.isolationErr = a.isolationErr
 	s.isOpen = true
 	a.publishStreams()
 }
@@ -195,25 +194,25 @@ func (s *Assembly) follow() {
 // removeStream removes a stream from the process.
 func (a *Assembly) removeStream(s *Assembly) {
 	var pairs []Pair
-	if s.isOpen && a.lateRoutes {
+	if s.isOpen && a.hasLateRoutes {
 		pairs = s.routes()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range pairs {
-		if a.streams.ended == nil {
-			a.streams.ended = map[[3]int]Pair{}
+		if a.streams.endedRoutes == nil {
+			a.streams.endedRoutes = map[[3]int]Pair{}
 		}
-		a.streams.ended[[3]int{p.Stream, p.To, p.ToStream}] = p
+		a.streams.endedRoutes[[3]int{p.FromStream, p.ToRank, p.ToStream}] = p
 	}
-	a.streams.open = slices.DeleteFunc(slices.Clone(a.streams.open), func(x *Assembly) bool { return x == s })
+	a.streams.ownStreams = slices.DeleteFunc(slices.Clone(a.streams.ownStreams), func(x *Assembly) bool { return x == s })
 	a.publishStreams()
 }
 
 // publishStreams gives the engines the number of open streams. a.mu held.
 func (a *Assembly) publishStreams() {
 	var engines []*progress.Engine
-	for _, s := range a.streams.open {
+	for _, s := range a.streams.ownStreams {
 		if s.isOpen {
 			engines = append(engines, s.env.Engine)
 		}
@@ -225,12 +224,12 @@ func (a *Assembly) publishStreams() {
 func (a *Assembly) Streams() (all []*Assembly) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, s := range a.streams.open {
+	for _, s := range a.streams.ownStreams {
 		if s.isOpen {
 			all = append(all, s)
 		}
 	}
-	slices.SortFunc(all, func(x, y *Assembly) int { return x.number - y.number })
+	slices.SortFunc(all, func(x, y *Assembly) int { return x.streamNumber - y.streamNumber })
 	return all
 }
 
@@ -249,31 +248,31 @@ func (a *Assembly) streamPairs() (all []Pair) {
 	for _, s := range a.Streams() {
 		s.WhileOpen(func() {
 			for _, p := range s.routes() {
-				open[[3]int{p.Stream, p.To, p.ToStream}] = true
+				open[[3]int{p.FromStream, p.ToRank, p.ToStream}] = true
 				all = append(all, p)
 			}
 		})
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key, p := range a.streams.ended {
+	for key, p := range a.streams.endedRoutes {
 		if !open[key] {
 			all = append(all, p)
 		}
 	}
 	slices.SortFunc(all, func(x, y Pair) int {
-		return cmp.Or(cmp.Compare(x.Stream, y.Stream), cmp.Compare(x.To, y.To), cmp.Compare(x.ToStream, y.ToStream))
+		return cmp.Or(cmp.Compare(x.FromStream, y.FromStream), cmp.Compare(x.ToRank, y.ToRank), cmp.Compare(x.ToStream, y.ToStream))
 	})
 	return all
 }
 
 // Stream returns the number of a stream, 0 for a process.
-func (a *Assembly) Stream() int { return a.number }
+func (a *Assembly) Stream() int { return a.streamNumber }
 
 // Nonce returns the nonce of the process.
 func (a *Assembly) Nonce() uint64 {
-	if a.process != nil {
-		return a.process.env.Self.Nonce
+	if a.ownerProcess != nil {
+		return a.ownerProcess.env.Self.Nonce
 	}
 	return a.env.Self.Nonce
 }
@@ -297,20 +296,20 @@ func (a *Assembly) passToStreams(ev bootstrap.Event) {
 func (a *Assembly) isStream(incarnation framework.Incarnation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.streams.peers[incarnation.ID].nonce == incarnation.Nonce && incarnation.Nonce != 0
+	return a.streams.peerStreams[incarnation.ID].streamNonce == incarnation.Nonce && incarnation.Nonce != 0
 }
 
 // streamsOf returns the incarnations of streams that an event about a process concerns, this stream among them.
 func (a *Assembly) streamsOf(ev bootstrap.Event) (all []framework.Incarnation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, s := range a.streams.peers {
+	for id, s := range a.streams.peerStreams {
 		of, _ := a.env.Worlds.Proc(id).Process()
-		if of == ev.Proc && (ev.Nonce == 0 || ev.Nonce == s.process) {
-			all = append(all, framework.Incarnation{ID: id, Nonce: s.nonce})
+		if of == ev.Proc && (ev.Nonce == 0 || ev.Nonce == s.processNonce) {
+			all = append(all, framework.Incarnation{ID: id, Nonce: s.streamNonce})
 		}
 	}
-	if a.process != nil && ev.Proc == a.process.env.Identity.Proc && (ev.Nonce == 0 || ev.Nonce == a.Nonce()) {
+	if a.ownerProcess != nil && ev.Proc == a.ownerProcess.env.Identity.Proc && (ev.Nonce == 0 || ev.Nonce == a.Nonce()) {
 		all = append(all, a.env.Self)
 	}
 	return all
@@ -335,8 +334,8 @@ func (a *Assembly) processOf(incarnation framework.Incarnation) (p framework.Pro
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	peer := a.streams.peers[incarnation.ID]
-	return p, peer.process, peer.nonce == incarnation.Nonce
+	peer := a.streams.peerStreams[incarnation.ID]
+	return p, peer.processNonce, peer.streamNonce == incarnation.Nonce
 }
 
 // ProcessOf returns the incarnation of the process of a member, which may be a stream. The ID is that of this assembly.
@@ -350,7 +349,7 @@ func (a *Assembly) ProcessOf(incarnation framework.Incarnation) framework.Incarn
 
 // IsStream reports whether a member of a communicator is a stream.
 func (a *Assembly) IsStream(incarnation framework.Incarnation) bool {
-	if a.process == nil && incarnation.ID.World() == 0 { // The usual case.
+	if a.ownerProcess == nil && incarnation.ID.World() == 0 { // The usual case.
 		return false
 	}
 	_, number := a.env.Worlds.Proc(incarnation.ID).Process()
@@ -363,7 +362,7 @@ const streamReason = "stream %x to %x: "
 
 // disconnectStream notifies a peer that this stack has ended all exchange with it, if one of both is a stream.
 func (a *Assembly) disconnectStream(peer framework.Incarnation, why error) bool {
-	if a.process == nil && !a.IsStream(peer) {
+	if a.ownerProcess == nil && !a.IsStream(peer) {
 		return false
 	}
 	proc, nonce, ok := a.processOf(peer)

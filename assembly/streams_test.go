@@ -152,13 +152,13 @@ func TestStream_MemberEndsDuringWithStream_IsReported(t *testing.T) {
 			ids := s.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, 2, 100)
 			var payloads [][]byte
 			for _, nonce := range nonces {
-				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.capabilities, Card: s.ownCard.bytes, IDs: ids.Bytes()}.Encode()
+				b, err := wireup.Payload{Nonce: nonce, Capabilities: s.encodedCapabilities, Card: s.ownCard.encodedCard, IDs: ids.Bytes()}.Encode()
 				if err != nil {
 					t.Fatal(err)
 				}
 				payloads = append(payloads, b)
 			}
-			x := construction{group: group, id: cid.Extended{Base: 5}, ids: ids, processes: []uint64{a.env.Self.Nonce, member.incarnation.Nonce}}
+			x := construction{group: group, commID: cid.Extended{Base: 5}, candidateIDs: ids, processNonces: []uint64{a.env.Self.Nonce, member.incarnation.Nonce}}
 			_, spec, err := s.decideComm(t.Context(), &x, payloads)
 			if err != nil {
 				t.Fatal(err)
@@ -189,8 +189,8 @@ func TestWhileOpen_CloseOfTheStream_WaitsForTheReader(t *testing.T) {
 	closed := make(chan error, 1)
 	isOpen := s.WhileOpen(func() {
 		go func() { closed <- s.Close() }()
-		for s.closing.readers.TryRLock() { // Fails once Close waits.
-			s.closing.readers.RUnlock()
+		for s.closing.whileOpenMu.TryRLock() { // Fails once Close waits.
+			s.closing.whileOpenMu.RUnlock()
 			select {
 			case err := <-closed:
 				t.Errorf("Close returned beside a reader: %v", err)

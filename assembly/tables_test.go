@@ -70,7 +70,7 @@ func listing(t testing.TB, members int) (*peerRecords, *nodeTable) {
 	k := newPeerRecords()
 	table, group := someTable(t, members, scattered)
 	n := newNodeTable(table, 0, group, nil)
-	k.tables.add(n)
+	k.liveTables.add(n)
 	t.Cleanup(func() { runtime.KeepAlive(n) })
 	return &k, n
 }
@@ -95,7 +95,7 @@ func TestPeerRecords_MemberOfTable_NeedsNoRecord(t *testing.T) {
 	for rank := range uint32(100) {
 		incarnation := incarnationOf(rank, scattered(rank))
 		known, ok := k.get(incarnation)
-		if !ok || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) || known.node != fmt.Sprint("node", rank/4) {
+		if !ok || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) || known.nodeID != fmt.Sprint("node", rank/4) {
 			t.Fatalf("rank %d: %t, %+v", rank, ok, known)
 		}
 		if id, ok := k.owner(incarnation.Nonce); !ok || id != incarnation.ID {
@@ -114,27 +114,27 @@ func TestPeerRecords_MemberOfTable_NeedsNoRecord(t *testing.T) {
 func TestPeerRecords_NodesOfTable_AreNotKept(t *testing.T) {
 	k, _ := listing(t, 100)
 	for rank := range uint32(100) {
-		if known, _ := k.get(incarnationOf(rank, scattered(rank))); known.node != fmt.Sprint("node", rank/4) {
-			t.Fatalf("rank %d is on node %q", rank, known.node)
+		if known, _ := k.get(incarnationOf(rank, scattered(rank))); known.nodeID != fmt.Sprint("node", rank/4) {
+			t.Fatalf("rank %d is on node %q", rank, known.nodeID)
 		}
 	}
-	if len(k.nodes) > 0 {
-		t.Errorf("node ids %v without a record", k.nodes)
+	if len(k.nodeIDs) > 0 {
+		t.Errorf("node ids %v without a record", k.nodeIDs)
 	}
 	for rank := range uint32(8) {
 		incarnation := incarnationOf(rank, scattered(rank))
 		known, _ := k.get(incarnation)
 		k.set(incarnation, known)
 	}
-	if len(k.nodes) != 2 {
-		t.Errorf("node ids %v of records on 2 nodes", k.nodes)
+	if len(k.nodeIDs) != 2 {
+		t.Errorf("node ids %v of records on 2 nodes", k.nodeIDs)
 	}
 }
 
 func TestPeerRecords_RecordOfMember_CountsBeforeTheTable(t *testing.T) {
 	k, _ := listing(t, 8)
 	old, now := incarnationOf(3, scattered(3)), incarnationOf(3, 77)
-	k.set(now, peerEntry{record: record{card: cardOf(t, 3, 77)}})
+	k.set(now, peerEntry{record: record{encodedCard: cardOf(t, 3, 77)}})
 	if _, ok := k.get(old); ok {
 		t.Error("the earlier incarnation is known")
 	}
@@ -160,7 +160,7 @@ func TestPeerRecords_NewerTable_ReplacesIncarnations(t *testing.T) {
 	k, _ := listing(t, 8)
 	table, group := someTable(t, 4, func(rank uint32) uint64 { return uint64(rank) + 100 })
 	second := newNodeTable(table, 0, group, nil)
-	k.tables.add(second)
+	k.liveTables.add(second)
 	if _, ok := k.get(incarnationOf(3, scattered(3))); ok {
 		t.Error("the earlier incarnation is known")
 	}
@@ -187,7 +187,7 @@ func TestPeerRecords_StateOfMember_CopiesCardUntilTheEnd(t *testing.T) {
 		known.hasEnded, known.disconnectsByUs = hasEnded, 1
 		k.set(incarnation, known)
 		known, _ = k.get(incarnation)
-		if (known.table != nil) != hasEnded || known.disconnectsByUs != 1 || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) {
+		if (known.cardTable != nil) != hasEnded || known.disconnectsByUs != 1 || string(known.copyCard()) != string(cardOf(t, rank, incarnation.Nonce)) {
 			t.Errorf("rank %d: %+v", rank, known)
 		}
 	}
@@ -198,8 +198,8 @@ func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, er
 	t.Helper()
 	const members = 6
 	p := &levelPort{Assembly: a, ctx: t.Context(), rank: int(a.env.Identity.Proc.Rank)}
-	p.ids = a.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, members, levelsRoom)
-	ids := p.ids // The cleanup does not keep p.
+	p.candidateIDs = a.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, members, levelsRoom)
+	ids := p.candidateIDs // The cleanup does not keep p.
 	t.Cleanup(func() { a.pmls[0].CIDs().Release(ids) })
 	var part wireup.Part
 	for rank := range uint32(members) {
@@ -216,7 +216,7 @@ func accept(t *testing.T, a *Assembly, alter func(table []byte)) (*levelPort, er
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := wireup.NewPart(int(rank), wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: card, GroupIDs: p.ids.Bytes()})
+		one, err := wireup.NewPart(int(rank), wireup.Payload{Nonce: nonce, Capabilities: a.encodedCapabilities, Card: card, GroupIDs: p.candidateIDs.Bytes()})
 		if err == nil {
 			err = part.Merge(one)
 		}
@@ -243,21 +243,21 @@ func TestAccept_MembersOfOtherNodes_HaveNoRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank := range p.members.Len() {
-		incarnation := p.members.Member(rank).Incarnation
+	for rank := range p.memberTable.Len() {
+		incarnation := p.memberTable.Member(rank).Incarnation
 		known, ok := a.peers.get(incarnation)
-		if isOther := rank > 3; rank != p.rank && (!ok || (known.table != nil) != isOther || a.IsOnNode(incarnation) == isOther) {
+		if isOther := rank > 3; rank != p.rank && (!ok || (known.cardTable != nil) != isOther || a.IsOnNode(incarnation) == isOther) {
 			t.Errorf("rank %d: %t, %+v, here %t", rank, ok, known, a.IsOnNode(incarnation))
 		}
 	}
-	if unused, tables := a.explainTables(); len(unused) != 1 || unused[0].Lowest != 4 || unused[0].Processes != 2 || len(tables) != 1 || tables[0].Shared || tables[0].Members != 6 {
+	if unused, tables := a.explainTables(); len(unused) != 1 || unused[0].LowestRank != 4 || unused[0].ProcessCount != 2 || len(tables) != 1 || tables[0].IsShared || tables[0].MemberCount != 6 {
 		t.Errorf("%v, %v", unused, tables)
 	}
-	incarnation := p.members.Member(5).Incarnation
+	incarnation := p.memberTable.Member(5).Incarnation
 	if card, ok := a.cards.Card(incarnation); !ok || card.Node() != "another" {
 		t.Errorf("card %v, %t", card, ok)
 	}
-	if unused, _ := a.explainTables(); len(unused) != 1 || unused[0].Processes != 1 {
+	if unused, _ := a.explainTables(); len(unused) != 1 || unused[0].ProcessCount != 1 {
 		t.Errorf("after the first use: %v", unused)
 	}
 	runtime.KeepAlive(p)
@@ -285,22 +285,22 @@ func TestAccept_MemberHasEnded_RouteStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	incarnation := p.members.Member(5).Incarnation
+	incarnation := p.memberTable.Member(5).Incarnation
 	events.event(bootstrap.Event{Kind: bootstrap.PeerFailed, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	if got := a.await(); got.past != 1 {
 		t.Fatalf("%+v", got)
 	}
 	a.mu.Lock()
-	was := a.droppedRoutes.pairs[incarnation]
+	was := a.droppedRoutes.pairByPeer[incarnation]
 	was.Device = "as it was"
-	a.droppedRoutes.pairs[incarnation] = was
+	a.droppedRoutes.pairByPeer[incarnation] = was
 	a.mu.Unlock()
 	x := a.Explain()
-	if !slices.ContainsFunc(x.Pairs, func(p Pair) bool { return p.To == 5 && p.Device == was.Device }) {
+	if !slices.ContainsFunc(x.Pairs, func(p Pair) bool { return p.ToRank == 5 && p.Device == was.Device }) {
 		t.Errorf("no entry of rank 5, as it was, in %+v", x.Pairs)
 	}
-	if len(x.Unused) != 1 || x.Unused[0].Processes != 1 || x.Unused[0].Lowest != 4 {
-		t.Errorf("not used are %v", x.Unused)
+	if len(x.UnusedProcs) != 1 || x.UnusedProcs[0].ProcessCount != 1 || x.UnusedProcs[0].LowestRank != 4 {
+		t.Errorf("not used are %v", x.UnusedProcs)
 	}
 	runtime.KeepAlive(p)
 }
@@ -311,7 +311,7 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 	for rank, nonce := range map[uint32]uint64{4: 5 /* Another incarnation. */, 5: scattered(5)} {
 		proc := framework.Proc{Namespace: a.env.Identity.Proc.Namespace, Rank: rank}
 		incarnation := framework.Incarnation{ID: a.env.Worlds.ID(proc), Nonce: nonce}
-		if err := a.learn(incarnation, proc, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes}); err != nil {
+		if err := a.learn(incarnation, proc, wireup.Payload{Nonce: nonce, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,12 +320,12 @@ func TestAccept_KnownProcess_GetsLaterIncarnationAndCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank := 4; rank < 6; rank++ {
-		incarnation := p.members.Member(rank).Incarnation
+		incarnation := p.memberTable.Member(rank).Incarnation
 		if now, _ := a.peers.currentIncarnation(incarnation.ID); now != incarnation {
 			t.Errorf("rank %d is %v in place of %v", rank, now, incarnation)
 		}
-		if known, _ := a.peers.get(incarnation); known.node != "another" || known.table != nil {
-			t.Errorf("rank %d is on node %q, in a table: %t", rank, known.node, known.table != nil)
+		if known, _ := a.peers.get(incarnation); known.nodeID != "another" || known.cardTable != nil {
+			t.Errorf("rank %d is on node %q, in a table: %t", rank, known.nodeID, known.cardTable != nil)
 		}
 	}
 	runtime.KeepAlive(p)
@@ -347,10 +347,10 @@ func TestAccept_LaterCardInTable_StaysAfterTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	incarnation := second.members.Member(5).Incarnation
-	a.peers.tables.list = slices.DeleteFunc(a.peers.tables.list, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.members })
-	if known, ok := a.peers.get(incarnation); !ok || known.node != "further" {
-		t.Errorf("the card is that of node %q, %t", known.node, ok)
+	incarnation := second.memberTable.Member(5).Incarnation
+	a.peers.liveTables.weakTables = slices.DeleteFunc(a.peers.liveTables.weakTables, func(p weak.Pointer[nodeTable]) bool { return p.Value() == second.memberTable })
+	if known, ok := a.peers.get(incarnation); !ok || known.nodeID != "further" {
+		t.Errorf("the card is that of node %q, %t", known.nodeID, ok)
 	}
 	runtime.KeepAlive(first)
 }
@@ -426,7 +426,7 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	split := func() pml.Members {
 		table, group := someTable(t, 4, scattered)
 		n := newNodeTable(table, 0, group, &btl.Area{Close: func() { close(freed) }})
-		k.tables.add(n)
+		k.liveTables.add(n)
 		of := func(m pml.Members, ranks ...int) pml.Members {
 			var list []pml.Member
 			for _, rank := range ranks {
@@ -450,9 +450,9 @@ func TestNodeTable_LastMembers_FreeTheMemory(t *testing.T) {
 	if _, ok := k.get(incarnation); ok {
 		t.Error("a member of no communicator is known")
 	}
-	k.tables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
-	if len(k.tables.list) != 1 {
-		t.Errorf("%d tables", len(k.tables.list))
+	k.liveTables.add(newNodeTable(nil, 0, framework.Procs{}, nil))
+	if len(k.liveTables.weakTables) != 1 {
+		t.Errorf("%d tables", len(k.liveTables.weakTables))
 	}
 }
 
@@ -465,8 +465,8 @@ func TestDisconnect_MemberOfTable_FreesTheMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runtime.AddCleanup(p.members, func(freed chan struct{}) { close(freed) }, freed)
-		return p.members.Member(5).Incarnation
+		runtime.AddCleanup(p.memberTable, func(freed chan struct{}) { close(freed) }, freed)
+		return p.memberTable.Member(5).Incarnation
 	}()
 	events.event(bootstrap.Event{Kind: bootstrap.PeerUnreachable, Proc: a.env.Worlds.Proc(incarnation.ID), Nonce: incarnation.Nonce, Reason: "test"})
 	a.await()
@@ -493,7 +493,7 @@ func TestNodeTables_ManyBytes_MakeTheCollectorDue(t *testing.T) {
 		}
 		want := 0
 		if area != nil {
-			want = n / (mostSince/len(table.Bytes()) + 1)
+			want = n / (maxBytesSinceGC/len(table.Bytes()) + 1)
 		}
 		if due != want {
 			t.Errorf("%s: due %d times after %d tables of %d bytes, want %d", name, due, n, len(table.Bytes()), want)

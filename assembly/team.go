@@ -16,12 +16,12 @@ import (
 // other processes have a handle in the team's PML.
 type Team struct {
 	*threads.Team
-	module PML
-	self   framework.Incarnation
-	hooks  pml.Hooks
-	// joiners combine a rank's queue and its PML handle into one Comm if the PML cannot be watched. They are indexed by endpoint, and nil
+	processPML     PML
+	ownIncarnation framework.Incarnation
+	hooks          pml.Hooks
+	// A joiner combines a rank's queue and its PML handle into one Comm if the PML cannot be watched. It is nil
 	// before the first such communicator.
-	joiners []atomic.Pointer[compose.Joiner]
+	joinerByEndpoint []atomic.Pointer[compose.Joiner]
 }
 
 // NewTeam returns n goroutine ranks with the endpoints 0 to n-1. m carries their messages with other processes. The caller closes the team
@@ -30,7 +30,7 @@ func (a *Assembly) NewTeam(m PML, n int) *Team { return a.Stack.NewTeam(m, n, a.
 
 // NewTeam is Assembly.NewTeam for a stack.
 func (s *Stack) NewTeam(m PML, n int, params threads.Params) *Team {
-	t := &Team{module: m, self: s.env.Self, hooks: s.hooks, joiners: make([]atomic.Pointer[compose.Joiner], n)}
+	t := &Team{processPML: m, ownIncarnation: s.env.Self, hooks: s.hooks, joinerByEndpoint: make([]atomic.Pointer[compose.Joiner], n)}
 	t.Team = threads.NewTeamOver(s.env.Self, s.env.Engine, n, params, s.hooks, &below{m, t})
 	return t
 }
@@ -49,14 +49,14 @@ func (t *Team) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 func (t *Team) Engine(endpoint int) *progress.Engine { return t.Rank(endpoint).Engine() }
 
 // Caps returns the capabilities of messages between any two ranks of a communicator.
-func (t *Team) Caps() pml.Caps { return compose.Caps(t.module.Caps(), t.Team.Caps()) }
+func (t *Team) Caps() pml.Caps { return compose.Caps(t.processPML.Caps(), t.Team.Caps()) }
 
 // Route returns the route to the ranks of a process.
 func (t *Team) Route(peer framework.Incarnation) pml.Route {
-	if peer == t.self {
+	if peer == t.ownIncarnation {
 		return t.Team.Route()
 	}
-	return t.module.Route(peer)
+	return t.processPML.Route(peer)
 }
 
 // below is a PML below a team.
@@ -87,10 +87,10 @@ func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error
 		return nil, fmt.Errorf("%w: goroutine ranks: their messages cannot be watched", framework.ErrUnsupported)
 	}
 	endpoint := int(spec.Members.Member(spec.Rank).Endpoint)
-	joiner := b.team.joiners[endpoint].Load()
+	joiner := b.team.joinerByEndpoint[endpoint].Load()
 	if joiner == nil {
-		b.team.joiners[endpoint].CompareAndSwap(nil, compose.NewJoiner(b.team.Engine(endpoint), b.team.hooks))
-		joiner = b.team.joiners[endpoint].Load()
+		b.team.joinerByEndpoint[endpoint].CompareAndSwap(nil, compose.NewJoiner(b.team.Engine(endpoint), b.team.hooks))
+		joiner = b.team.joinerByEndpoint[endpoint].Load()
 	}
 	return joiner.Join(spec, &compose.Sides{OnNode: spec.Elsewhere}, queue, handle, watchable, nil), nil
 }
@@ -98,14 +98,14 @@ func (b *below) Join(spec pml.CommSpec, queue, handle pml.Comm) (pml.Comm, error
 // Uses reports whether an operation of a rank that is not complete uses a part of the memory. Its operations with other processes in the
 // process's PMLs are theirs.
 func (t *Team) Uses(endpoint int, memory []byte) bool {
-	joiner := t.joiners[endpoint].Load()
+	joiner := t.joinerByEndpoint[endpoint].Load()
 	return t.Rank(endpoint).Uses(memory) || joiner != nil && joiner.Uses(memory)
 }
 
 // Inspect describes the queues of a rank. It returns within 100 ms, as pml.Module.Inspect does.
 func (t *Team) Inspect(ctx context.Context, endpoint int) (pml.Inspection, error) {
 	all, err := t.Rank(endpoint).Inspect(ctx)
-	joiner := t.joiners[endpoint].Load()
+	joiner := t.joinerByEndpoint[endpoint].Load()
 	if joiner == nil || err != nil {
 		return all, err
 	}

@@ -27,17 +27,16 @@ type timingReport struct {
 // timeMark is a completed step.
 type timeMark struct {
 	Step string `json:"step"`
-	// On CLOCK_MONOTONIC.
-	At time.Duration `json:"at_ns"`
-	// Processor time of the process.
-	Used time.Duration `json:"used_ns"`
+	// By CLOCK_MONOTONIC.
+	CompletedAt   time.Duration `json:"at_ns"`
+	ProcessorTime time.Duration `json:"used_ns"`
 }
 
 // timePart is the time of a part of a step. Parts may overlap.
 type timePart struct {
-	Step string        `json:"step"`
-	Name string        `json:"name"`
-	Took time.Duration `json:"took_ns"`
+	Step    string        `json:"step"`
+	Name    string        `json:"name"`
+	Elapsed time.Duration `json:"took_ns"`
 }
 
 // The steps, in their usual order.
@@ -117,13 +116,13 @@ func (t *timing) watch(program pml.Hooks) pml.Hooks {
 	if t == nil {
 		return program
 	}
-	return &firstEvents{timing: t, program: program}
+	return &firstEvents{timing: t, programHooks: program}
 }
 
 // firstEvents is called with the engine's lock held.
 type firstEvents struct {
 	timing              *timing
-	program             pml.Hooks // May be nil.
+	programHooks        pml.Hooks // May be nil.
 	hasPath, hasMessage bool
 }
 
@@ -136,7 +135,7 @@ func (f *firstEvents) Event(e pml.Event) {
 		f.hasMessage = true
 		f.timing.mark(stepMessage)
 	}
-	if f.program != nil {
-		f.program.Event(e)
+	if f.programHooks != nil {
+		f.programHooks.Event(e)
 	}
 }

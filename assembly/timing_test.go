@@ -46,7 +46,7 @@ func TestTiming_RepeatedStep_KeepsFirst(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for i, m := range got {
-		if m.Step != want[i] || m.At <= 0 || m.Used <= 0 || i > 0 && m.At < got[i-1].At {
+		if m.Step != want[i] || m.CompletedAt <= 0 || m.ProcessorTime <= 0 || i > 0 && m.CompletedAt < got[i-1].CompletedAt {
 			t.Errorf("%+v", got)
 		}
 	}

@@ -69,7 +69,7 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 			a.refuse(cid.Extended{Base: made.ContextID}, group, err)
 		}
 	}()
-	x := construction{group: group, rank: rank, id: cid.Extended{Base: made.ContextID}, ids: ids}
+	x := construction{group: group, ownRank: rank, commID: cid.Extended{Base: made.ContextID}, candidateIDs: ids}
 	if m, spec, err = a.decideComm(ctx, &x, made.Payloads); err != nil {
 		return m, spec, nil, err
 	}
@@ -78,13 +78,13 @@ func (a *Assembly) wireUp(ctx context.Context, group []framework.Proc, rank int,
 
 // construction is a group construct, or the creation of a communicator over another one.
 type construction struct {
-	group []framework.Proc
-	rank  int // Of this process.
-	id    cid.Extended
-	// Candidate ids of this process.
-	ids *cid.Candidates
-	// processes are the nonces of the members' processes, for members that may be streams. It is nil in a group construct.
-	processes []uint64
+	group   []framework.Proc
+	ownRank int
+	commID  cid.Extended
+	// Of this process.
+	candidateIDs *cid.Candidates
+	// Of the members' processes, for members that may be streams. nil in a group construct.
+	processNonces []uint64
 }
 
 // decideComm decides on the communicator with the payloads of all members.
@@ -100,24 +100,24 @@ func (a *Assembly) decideComm(ctx context.Context, x *construction, encoded [][]
 	if err != nil {
 		return m, spec, err
 	}
-	if x.processes == nil {
-		if err := a.reconnectMembers(ctx, group, x.rank, x.id.Base, payloads); err != nil {
+	if x.processNonces == nil {
+		if err := a.reconnectMembers(ctx, group, x.ownRank, x.commID.Base, payloads); err != nil {
 			return m, spec, err
 		}
 	}
 	members := make([]pml.Member, len(group))
-	spec = pml.CommSpec{ID: x.id, Members: pml.NewMembers(members), Rank: x.rank}
+	spec = pml.CommSpec{ID: x.commID, Members: pml.NewMembers(members), Rank: x.ownRank}
 	a.reserveRecords(len(group))
 	for i, p := range group {
 		members[i].Incarnation = framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: payloads[i].Nonce}
-		if x.processes != nil {
-			a.addStreamMember(members[i].Incarnation, p, x.processes[i])
+		if x.processNonces != nil {
+			a.addStreamMember(members[i].Incarnation, p, x.processNonces[i])
 		}
 		if err := a.learn(members[i].Incarnation, p, payloads[i]); err != nil {
 			return m, spec, err
 		}
-		if x.processes != nil {
-			a.catchUp(members[i].Incarnation, p, x.processes[i])
+		if x.processNonces != nil {
+			a.catchUp(members[i].Incarnation, p, x.processNonces[i])
 		}
 	}
 	decision := cid.Decision{Policy: cid.PolicyLazy}
@@ -126,7 +126,7 @@ func (a *Assembly) decideComm(ctx context.Context, x *construction, encoded [][]
 			return m, spec, err
 		}
 	}
-	if err := settle(&spec, m.CIDs(), x.ids, decision); err != nil {
+	if err := settle(&spec, m.CIDs(), x.candidateIDs, decision); err != nil {
 		return m, spec, err
 	}
 	a.saveRoutes(spec.Members)
@@ -157,8 +157,8 @@ func (a *Assembly) refuse(id cid.Extended, group []framework.Proc, why error) {
 	for _, m := range a.pmls {
 		m.Refuse(cid.Descendants(id), pml.AllEndpoints)
 	}
-	if a.process != nil {
-		a = a.process
+	if a.ownerProcess != nil {
+		a = a.ownerProcess
 	}
 	a.mu.Lock()
 	a.refusedComms = append(a.refusedComms, cid.Descendants(id))
@@ -218,7 +218,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 	known, _ := a.peers.get(incarnation)
 	err := a.checkNonce(incarnation)
 	a.mu.Unlock()
-	if bytes.Equal(known.card, from.Card) || known.hasCard() && from.Edition < known.edition {
+	if bytes.Equal(known.encodedCard, from.Card) || known.hasCard() && from.Edition < known.cardEdition {
 		a.keepRecord(incarnation, known)
 		return nil
 	}
@@ -236,7 +236,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 	// The record precedes the notification of PMLs, so that they are notified of a failure in between. mu is not held during the
 	// notification, because PMLs wait for the engine, in which a transport may hang.
 	defer a.dropAfterLateCard(incarnation)
-	isSought, isolated := a.storeRecord(incarnation, record{card: from.Card, edition: from.Edition}, node)
+	isSought, isolated := a.storeRecord(incarnation, record{encodedCard: from.Card, cardEdition: from.Edition}, node)
 	if !isSought && isolated == nil {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (a *Assembly) learn(incarnation framework.Incarnation, p framework.Proc, fr
 
 // keepRecord makes a record of an incarnation that is only in a table, because communicators without the table have it.
 func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerEntry) {
-	if known.table == nil {
+	if known.cardTable == nil {
 		return
 	}
 	a.mu.Lock()
@@ -276,7 +276,7 @@ func (a *Assembly) keepRecord(incarnation framework.Incarnation, known peerEntry
 
 // decodeCapabilities decodes the capabilities of a process. Most processes have those of this one.
 func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Capabilities, error) {
-	if bytes.Equal(b, a.capabilities) {
+	if bytes.Equal(b, a.encodedCapabilities) {
 		return a.decodedCapabilities, nil
 	}
 	return wireup.DecodeCapabilities(b)
@@ -286,7 +286,7 @@ func (a *Assembly) decodeCapabilities(b []byte) ([]pml.Capabilities, error) {
 func (a *Assembly) restoreRecord(incarnation framework.Incarnation, known peerEntry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if known.card, known.table = nil, nil; known.epochState == (epochState{}) {
+	if known.encodedCard, known.cardTable = nil, nil; known.epochState == (epochState{}) {
 		a.peers.remove(incarnation)
 	} else {
 		a.peers.set(incarnation, known)
@@ -309,7 +309,7 @@ func (a *Assembly) IsOnNode(member framework.Incarnation) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, _ := a.peers.get(member)
-	return member == a.env.Self || a.env.Node != "" && known.node == a.env.Node
+	return member == a.env.Self || a.env.Node != "" && known.nodeID == a.env.Node
 }
 
 // storeRecord stores the record of an incarnation, which becomes the present one of its process. It reports whether PMLs need the card at once, and
@@ -318,12 +318,12 @@ func (a *Assembly) storeRecord(incarnation framework.Incarnation, with record, n
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, _ := a.peers.get(incarnation)
-	with.node, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(incarnation)
+	with.nodeID, with.hasEnded, with.isTaken = a.peers.node(node), known.hasEnded, a.peers.isSought(incarnation)
 	a.peers.set(incarnation, peerEntry{with, known.epochState})
-	if a.process == nil && !a.IsStream(incarnation) { // Streams share the processors of their processes.
-		a.nodeProcs.arrive(incarnation, with.node != "" && with.node == a.env.Node)
+	if a.ownerProcess == nil && !a.IsStream(incarnation) { // Streams share the processors of their processes.
+		a.nodeProcs.arrive(incarnation, with.nodeID != "" && with.nodeID == a.env.Node)
 	}
-	return with.isTaken, a.isolation
+	return with.isTaken, a.isolationErr
 }
 
 // decideIDs decides by the candidate ids of all members.

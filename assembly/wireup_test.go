@@ -21,7 +21,7 @@ func TestLearn_NonceOfAnotherProcess_ReturnsErrTransport(t *testing.T) {
 	defer a.Close()
 	learn := func(rank uint32, nonce uint64) error {
 		p := framework.Proc{Namespace: "other", Rank: rank}
-		return a.learn(framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, wireup.Payload{Nonce: nonce, Capabilities: a.capabilities, Card: a.ownCard.bytes})
+		return a.learn(framework.Incarnation{ID: a.env.Worlds.ID(p), Nonce: nonce}, p, wireup.Payload{Nonce: nonce, Capabilities: a.encodedCapabilities, Card: a.ownCard.encodedCard})
 	}
 	if err := errors.Join(learn(1, 5), learn(2, 7), learn(1, 5), learn(1, 9)); err != nil {
 		t.Fatal(err)

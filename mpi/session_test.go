@@ -407,7 +407,7 @@ func TestSession_Reports_AreSentToLauncher(t *testing.T) {
 		if err := json.Unmarshal(reports["explain"], &x); err != nil {
 			t.Fatalf("rank %d: %v: %q", rank, err, reports["explain"])
 		}
-		if len(x.Pairs) != 2 || x.Pairs[1].From != rank || x.Pairs[1].To != 1-rank || x.Pairs[1].PML != "ob1" || x.Pairs[1].Transport != "shm" {
+		if len(x.Pairs) != 2 || x.Pairs[1].FromRank != rank || x.Pairs[1].ToRank != 1-rank || x.Pairs[1].PML != "ob1" || x.Pairs[1].Transport != "shm" {
 			t.Errorf("rank %d: pairs %+v", rank, x.Pairs)
 		}
 	}

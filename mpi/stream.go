@@ -147,7 +147,7 @@ func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, s
 	}
 	g := assembly.StreamGroup{Rank: c.rank, ID: ids[0], Policy: policy}
 	for rank, p := range c.group.members.all() {
-		g.Members = append(g.Members, assembly.StreamMember{Process: p.Proc, Nonce: uint64(nonces[rank]), Stream: int(numbers[rank])})
+		g.Members = append(g.Members, assembly.StreamMember{Process: p.Proc, ProcessNonce: uint64(nonces[rank]), StreamNumber: int(numbers[rank])})
 	}
 	exchanged := false
 	g.Exchange = func(ctx context.Context, own []byte) (all [][]byte, err error) {

@@ -379,7 +379,9 @@ func TestStream_Reports_NameTheStream(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(x.Pairs, func(p mpi.Pair) bool { return p.Stream == 1 && p.ToStream == 1 && p.To == peer && p.Transport != "" }) {
+		if !slices.ContainsFunc(x.Pairs, func(p mpi.Pair) bool {
+			return p.FromStream == 1 && p.ToStream == 1 && p.ToRank == peer && p.Transport != ""
+		}) {
 			return fmt.Errorf("no route of the stream: %v", x)
 		}
 		if !slices.ContainsFunc(s.Stats().Peers, func(p mpi.PeerStats) bool {

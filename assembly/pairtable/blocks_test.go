@@ -107,8 +107,8 @@ func TestBlocks_PortsDiffer_AreMerged(t *testing.T) {
 	}
 	var out strings.Builder
 	Write(&out, 1000, &assembly.Explanation{Pairs: []assembly.Pair{
-		{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:1 to 10.1.0.6:2"},
-		{From: 1, To: 0, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:3 to 10.1.0.6:4"},
+		{FromRank: 0, ToRank: 1, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:1 to 10.1.0.6:2"},
+		{FromRank: 1, ToRank: 0, PML: "ob1", Transport: "tcp", Device: "10.1.0.5:3 to 10.1.0.6:4"},
 	}})
 	if !strings.Contains(out.String(), "0-1 x 0-1  ob1  tcp") {
 		t.Error(&out)

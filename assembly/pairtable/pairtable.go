@@ -38,7 +38,7 @@ func (p *printer) pairs() {
 	rows := [][]string{{"PAIRS", "PML", "TRANSPORT", "DEVICE", "PROVIDER", "NOT USED"}}
 	group(p.x.Pairs, func(p assembly.Pair) []string {
 		var not []string
-		for _, r := range p.Rejected {
+		for _, r := range p.RejectedTransports {
 			not = append(not, r.Name+": "+r.Reason)
 		}
 		return []string{columns(p.PML, cmp.Or(p.Transport, "no transport"), cmp.Or(withoutPorts(p.Device), "-"),
@@ -56,7 +56,7 @@ func (p *printer) pairs() {
 func (p *printer) notes() {
 	first := true
 	group(p.x.Pairs, func(p assembly.Pair) (notes []string) {
-		for _, n := range p.Notes {
+		for _, n := range p.FeatureNotes {
 			notes = append(notes, withoutPorts(n))
 		}
 		return notes
@@ -73,7 +73,7 @@ func (p *printer) notes() {
 func (p *printer) addresses() {
 	rows := [][]string{{"ADDRESS", "NOT USED BECAUSE", "PAIRS"}}
 	group(p.x.Pairs, func(p assembly.Pair) (unused []string) {
-		for _, u := range p.Unused {
+		for _, u := range p.UnusedAddresses {
 			unused = append(unused, columns(u.Name, u.Reason))
 		}
 		return unused
@@ -86,16 +86,16 @@ func (p *printer) addresses() {
 // tables writes the tables of communicators, and the number of pairs that were not used.
 func (p *printer) tables() {
 	pairs := 0
-	for _, u := range p.x.Unused {
-		pairs += u.Processes
+	for _, u := range p.x.UnusedProcs {
+		pairs += u.ProcessCount
 	}
-	if pairs > 0 || len(p.x.Tables) > 0 {
+	if pairs > 0 || len(p.x.CommTables) > 0 {
 		p.b.WriteByte('\n')
 	}
 	if pairs > 0 {
 		text.Wrap(p.b, p.width, "", fmt.Sprintf("%d other pairs on different nodes: not used", pairs))
 	}
-	for _, t := range p.x.Tables {
+	for _, t := range p.x.CommTables {
 		text.Wrap(p.b, p.width, "", t.String())
 	}
 }
@@ -118,8 +118,8 @@ func group(all []assembly.Pair, describe func(assembly.Pair) []string, f func(st
 				texts = append(texts, text)
 				described[text] = pairs{}
 			}
-			to := end{namespace: p.Namespace, rank: p.To, streams: [2]int{p.Stream, p.ToStream}}
-			described[text][p.From] = append(described[text][p.From], to)
+			to := end{namespace: p.ToNamespace, rank: p.ToRank, streams: [2]int{p.FromStream, p.ToStream}}
+			described[text][p.FromRank] = append(described[text][p.FromRank], to)
 		}
 	}
 	for _, text := range texts {

@@ -10,7 +10,7 @@ import (
 
 func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 	var out strings.Builder
-	e := Explanation{Pairs: []mpi.Pair{{From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "\x1b[2Jeth0", Notes: []string{"\x07bell"}}}}
+	e := Explanation{Pairs: []mpi.Pair{{FromRank: 0, ToRank: 1, PML: "ob1", Transport: "tcp", Device: "\x1b[2Jeth0", FeatureNotes: []string{"\x07bell"}}}}
 	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)
 	}
@@ -22,8 +22,8 @@ func TestAttack_ControlCharactersOfARank_AreEscaped(t *testing.T) {
 func TestAttack_TabsOfARank_MakeNoColumns(t *testing.T) {
 	var out strings.Builder
 	e := Explanation{Pairs: []mpi.Pair{{
-		From: 0, To: 1, PML: "ob1", Transport: "tcp", Device: "a\tb\n",
-		Unused: []framework.Rejection{{Name: "10.9.0.6\t", Reason: "\trefused"}},
+		FromRank: 0, ToRank: 1, PML: "ob1", Transport: "tcp", Device: "a\tb\n",
+		UnusedAddresses: []framework.Rejection{{Name: "10.9.0.6\t", Reason: "\trefused"}},
 	}}}
 	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)

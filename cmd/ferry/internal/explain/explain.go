@@ -118,7 +118,7 @@ func meet(ctx context.Context, stderr io.Writer, learn time.Duration) (err error
 	unreachable := map[int]bool{}
 	for _, p := range routes.Pairs {
 		if p.Transport == "" {
-			unreachable[p.To] = true
+			unreachable[p.ToRank] = true
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, meeting+2*learn)

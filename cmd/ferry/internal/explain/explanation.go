@@ -62,8 +62,8 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		}
 		received++
 		all.Pairs = append(all.Pairs, e.Pairs...)
-		all.Unused = append(all.Unused, e.Unused...)
-		for _, t := range e.Tables {
+		all.Unused = append(all.Unused, e.UnusedProcs...)
+		for _, t := range e.CommTables {
 			if !slices.Contains(all.Tables, t) {
 				all.Tables = append(all.Tables, t)
 			}
@@ -103,9 +103,9 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		all.Components = append(all.Components, c)
 	}
 	slices.SortStableFunc(all.Pairs, func(a, b mpi.Pair) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+		return cmp.Or(cmp.Compare(a.FromRank, b.FromRank), cmp.Compare(a.ToRank, b.ToRank))
 	})
-	slices.SortStableFunc(all.Collectives, func(a, b mpi.CollectiveChoice) int { return cmp.Compare(a.Members, b.Members) })
+	slices.SortStableFunc(all.Collectives, func(a, b mpi.CollectiveChoice) int { return cmp.Compare(a.MemberCount, b.MemberCount) })
 	slices.SortStableFunc(all.Components, func(a, b Component) int { return cmp.Compare(a.Framework, b.Framework) })
 	return all, nil
 }

@@ -14,10 +14,10 @@ func TestPrint_UnusedAddress_IsPrintedOnceForItsPairs(t *testing.T) {
 	e := Explanation{}
 	for from := range 4 {
 		for to := range 4 {
-			e.Pairs = append(e.Pairs, mpi.Pair{From: from, To: to, Unused: []framework.Rejection{docker}})
+			e.Pairs = append(e.Pairs, mpi.Pair{FromRank: from, ToRank: to, UnusedAddresses: []framework.Rejection{docker}})
 		}
 	}
-	e.Pairs[1].Unused = append(e.Pairs[1].Unused, framework.Rejection{Name: "10.9.0.6", Reason: "connection refused"})
+	e.Pairs[1].UnusedAddresses = append(e.Pairs[1].UnusedAddresses, framework.Rejection{Name: "10.9.0.6", Reason: "connection refused"})
 	var out strings.Builder
 	if err := e.Print(&out, All, 1000); err != nil {
 		t.Fatal(err)

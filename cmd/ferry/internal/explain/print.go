@@ -25,7 +25,7 @@ const (
 // Equal pairs share a row.
 func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
 	p := printer{Explanation: e, width: width}
-	pairtable.Write(&p.b, width, &assembly.Explanation{Pairs: e.Pairs, Unused: e.Unused, Tables: e.Tables})
+	pairtable.Write(&p.b, width, &assembly.Explanation{Pairs: e.Pairs, UnusedProcs: e.Unused, CommTables: e.Tables})
 	if detail >= Components {
 		p.learned()
 		p.components()
@@ -73,7 +73,7 @@ func (p *printer) components() {
 func (p *printer) learned() {
 	rows := [][]string{{"FROM", "TO", "MESSAGES", "USED", "GB/S", "OTHERS (GB/S, MESSAGES)", "PROBES"}}
 	for _, pair := range p.Pairs {
-		for _, l := range pair.Estimates {
+		for _, l := range pair.TransferEstimates {
 			used, speed := "-", "-"
 			var others []string
 			for _, e := range l.Protocols {
@@ -83,11 +83,11 @@ func (p *printer) learned() {
 					others = append(others, fmt.Sprintf("%s %.1f, %d", e.Protocol, e.GBs, e.Messages))
 				}
 			}
-			from := fmt.Sprint(pair.To) + pairtable.StreamOf(pair.ToStream)
-			if pair.Namespace != "" {
-				from = pair.Namespace + ":" + from
+			from := fmt.Sprint(pair.ToRank) + pairtable.StreamOf(pair.ToStream)
+			if pair.ToNamespace != "" {
+				from = pair.ToNamespace + ":" + from
 			}
-			rows = append(rows, []string{from, fmt.Sprint(pair.From) + pairtable.StreamOf(pair.Stream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Probes)})
+			rows = append(rows, []string{from, fmt.Sprint(pair.FromRank) + pairtable.StreamOf(pair.FromStream), l.Kind(), used, speed, cmp.Or(strings.Join(others, "; "), "-"), fmt.Sprint(l.Probes)})
 		}
 	}
 	text.Section(&p.b, p.width, rows)
@@ -97,10 +97,10 @@ func (p *printer) learned() {
 func (p *printer) collectives() {
 	heads := []string{"OPERATION", "FROM SIZE", "COMPONENT", "ALGORITHM"}
 	for i := 0; i < len(p.Collectives); {
-		members, rows := p.Collectives[i].Members, [][]string{heads}
-		for ; i < len(p.Collectives) && p.Collectives[i].Members == members; i++ {
+		members, rows := p.Collectives[i].MemberCount, [][]string{heads}
+		for ; i < len(p.Collectives) && p.Collectives[i].MemberCount == members; i++ {
 			c := p.Collectives[i]
-			rows = append(rows, []string{c.Operation, fmt.Sprint(framework.Size(c.From)), c.Component, c.Algorithm})
+			rows = append(rows, []string{c.Operation, fmt.Sprint(framework.Size(c.FromBytes)), c.Component, c.Algorithm})
 		}
 		fmt.Fprintf(&p.b, "\nCollectives of %d ranks\n", members)
 		text.Table(&p.b, p.width, rows)

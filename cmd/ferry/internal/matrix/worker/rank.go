@@ -56,11 +56,11 @@ func checkNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) 
 		return e, err
 	}
 	for _, p := range about.Pairs {
-		if p.To != next {
+		if p.ToRank != next {
 			continue
 		}
 		e.Device = p.Device
-		for _, note := range p.Notes {
+		for _, note := range p.FeatureNotes {
 			if text, ok := strings.CutPrefix(note, "tags: "); ok {
 				e.Mode = text
 			}
