@@ -55,7 +55,7 @@ func (a *Assembly) wireUpLevels(ctx context.Context, layout *wireup.Layout, grou
 	p.endedMembers = a.disconnectedMembers(group)
 	defer table.Release(p.candidateIDs) // No effect after the ids are settled.
 	defer p.close()
-	t, err := wireup.Create(p, wireup.Call{Layout: layout, Member: rank, Tag: tag, Timeout: a.bootstrapParams.Timeout})
+	t, err := wireup.Create(p, wireup.Call{Layout: layout, Member: rank, UserTag: tag, Timeout: a.bootstrapParams.Timeout})
 	if err == nil {
 		if err = p.reconnect(t); err != nil {
 			a.refuse(cid.Extended{Base: t.ID()}, group, err)
@@ -128,7 +128,7 @@ func (p *levelPort) Construct(l wireup.Level, faults wireup.Faults, deadline tim
 	}
 	tag := fmt.Sprintf("\x00level %d %016x", l.Number, p.levelKey)
 	ctx := bootstrap.WithTimeout(p.ctx, p.remaining(deadline))
-	m, spec, payloads, err := p.wireUp(ctx, members, l.Self, tag, func(room int) *cid.Candidates {
+	m, spec, payloads, err := p.wireUp(ctx, members, l.SelfIndex, tag, func(room int) *cid.Candidates {
 		return p.pmls[0].CIDs().WithholdCandidates(cid.PolicyAgree, len(members), min(room, levelRoom))
 	}, extra)
 	if err != nil {
@@ -213,10 +213,10 @@ func (p *levelPort) Refuse(id uint64, why error) { p.refuse(cid.Extended{Base: i
 
 // reconnect reconnects the pairs of the table that contain this process. All processes of any pair make a second construct.
 func (p *levelPort) reconnect(t *wireup.Table) error {
-	pairs := t.Decision().Pairs
+	pairs := t.Decision().ReconnectPairs
 	var ranks []int // In the group, of those that are in a pair.
 	for _, pair := range pairs {
-		ranks = append(ranks, int(pair.A), int(pair.B))
+		ranks = append(ranks, int(pair.LowerRank), int(pair.HigherRank))
 	}
 	slices.Sort(ranks)
 	ranks = slices.Compact(ranks)
@@ -227,14 +227,14 @@ func (p *levelPort) reconnect(t *wireup.Table) error {
 	index := func(rank uint32) int { i, _ := slices.BinarySearch(ranks, int(rank)); return i }
 	with := map[int]framework.Incarnation{}
 	for _, pair := range pairs {
-		other := pair.A
-		if int(pair.A) == p.rank {
-			other = pair.B
-		} else if int(pair.B) != p.rank {
+		other := pair.LowerRank
+		if int(pair.LowerRank) == p.rank {
+			other = pair.HigherRank
+		} else if int(pair.HigherRank) != p.rank {
 			continue
 		}
 		with[index(other)] = p.memberTable.Member(int(other)).Incarnation
-		p.beginEpoch(p.memberTable.Member(int(other)).Incarnation, pair.Epoch)
+		p.beginEpoch(p.memberTable.Member(int(other)).Incarnation, pair.ReconnectCount)
 	}
 	var group []framework.Proc
 	for _, rank := range ranks {

@@ -28,7 +28,7 @@ func (p *levelPort) adopt(t *wireup.Table) *btl.Area {
 // another record in this process. The others stay in the table.
 func (p *levelPort) Accept(t *wireup.Table) error {
 	d := t.Decision()
-	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Capabilities(), d.Offer) })
+	at := slices.IndexFunc(p.pmls, func(m PML) bool { return wireup.Same(m.Capabilities(), d.ChosenCapabilities) })
 	if at < 0 {
 		return fmt.Errorf("%w: assembly: the table of a communicator has a pml that this process does not have", framework.ErrTransport)
 	}
@@ -48,7 +48,7 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 			return wireup.BadTable(err)
 		}
 		if ids.Policy == cid.PolicyGather {
-			ids.Each = append(ids.Each, r.Local)
+			ids.Each = append(ids.Each, r.LocalID)
 		}
 		if err := p.admit(i, r); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (p *levelPort) admit(rank int, r wireup.Record) error {
 	if err != nil {
 		return wireup.BadTable(fmt.Errorf("business card of %v: %w", p.group[rank], err))
 	}
-	if !p.needsRecord(incarnation, r.Edition, node) {
+	if !p.needsRecord(incarnation, r.CardEdition, node) {
 		return nil
 	}
 	r.Card = slices.Clone(r.Card)
@@ -120,5 +120,5 @@ func (p *levelPort) needsRecord(incarnation framework.Incarnation, edition uint3
 // learnRecord learns the card of a member.
 func (p *levelPort) learnRecord(rank int, r wireup.Record) error {
 	incarnation := framework.Incarnation{ID: framework.MakeProcID(p.memberTable.worldIndex, p.group[rank].Rank), Nonce: r.Nonce}
-	return p.learn(incarnation, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.Edition})
+	return p.learn(incarnation, p.group[rank], wireup.Payload{Nonce: r.Nonce, Capabilities: r.Capabilities, Card: r.Card, Edition: r.CardEdition})
 }

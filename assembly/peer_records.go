@@ -101,7 +101,7 @@ func (k *peerRecords) recordInTables(id framework.ProcID) (r record, ok bool) {
 	}
 	in := n.record(rank, k.cardScratch[:0])
 	k.cardScratch = in.Card
-	r = record{nonce: in.Nonce, cardEdition: in.Edition, cardTable: n, tableRank: int32(rank)}
+	r = record{nonce: in.Nonce, cardEdition: in.CardEdition, cardTable: n, tableRank: int32(rank)}
 	if node, _, err := wireup.FindAddress(in.Card, framework.NodeEntry); err == nil {
 		r.nodeID = k.node(node)
 	}

@@ -187,7 +187,7 @@ func badMember(p framework.Proc, err error) error {
 func (a *Assembly) chooseModule(members []framework.Proc, payloads []wireup.Payload) (m PML, first bool, err error) {
 	var capabilities []wireup.Capability
 	for i, p := range payloads {
-		capabilities, _ = wireup.AddCapability(capabilities, wireup.Capability{Bytes: p.Capabilities, Count: 1, Lowest: []uint32{uint32(i)}})
+		capabilities, _ = wireup.AddCapability(capabilities, wireup.Capability{EncodedList: p.Capabilities, MemberCount: 1, LowestRanks: []uint32{uint32(i)}})
 	}
 	if len(capabilities) == 1 {
 		return a.pmls[0], true, nil // The usual case. Each takes its own first choice.

@@ -13,11 +13,10 @@ import (
 type Capability struct {
 	_ struct{} `cbor:",toarray"`
 	// See EncodeCapabilities.
-	Bytes []byte
-	// Number of members.
-	Count uint32
-	// Ranks of at most mostExamples members, the lowest ones, ascending.
-	Lowest []uint32
+	EncodedList []byte
+	MemberCount uint32
+	// At most mostExamples, ascending.
+	LowestRanks []uint32
 }
 
 // mostExamples members of each kind are enough in an error.
@@ -38,12 +37,12 @@ func lowest(a, b []uint32) []uint32 {
 
 // AddCapability adds the members of c, which are not in the list, and returns the index of their capabilities.
 func AddCapability(list []Capability, c Capability) ([]Capability, int) {
-	i := slices.IndexFunc(list, func(m Capability) bool { return string(m.Bytes) == string(c.Bytes) })
+	i := slices.IndexFunc(list, func(m Capability) bool { return string(m.EncodedList) == string(c.EncodedList) })
 	if i < 0 {
 		return append(list, c), len(list)
 	}
-	list[i].Count += c.Count
-	list[i].Lowest = lowest(list[i].Lowest, c.Lowest)
+	list[i].MemberCount += c.MemberCount
+	list[i].LowestRanks = lowest(list[i].LowestRanks, c.LowestRanks)
 	return list, i
 }
 
@@ -59,8 +58,8 @@ func Same(a, b pml.Capabilities) bool {
 func Choose(capabilities []Capability, name func(rank uint32) framework.Proc) (chosen pml.Capabilities, isFirst bool, err error) {
 	lists := make([][]pml.Capabilities, len(capabilities))
 	for i, c := range capabilities {
-		if lists[i], err = DecodeCapabilities(c.Bytes); err != nil {
-			return chosen, false, &framework.TransportError{Component: "assembly", Peer: name(c.Lowest[0]).String(), Op: "business card", Err: err}
+		if lists[i], err = DecodeCapabilities(c.EncodedList); err != nil {
+			return chosen, false, &framework.TransportError{Component: "assembly", Peer: name(c.LowestRanks[0]).String(), Op: "business card", Err: err}
 		}
 	}
 	least := -1
@@ -72,7 +71,7 @@ candidates:
 			if at < 0 {
 				continue candidates
 			}
-			sum += at * int(capabilities[i].Count)
+			sum += at * int(capabilities[i].MemberCount)
 		}
 		if least < 0 || sum < least || sum == least && candidate.PML < chosen.PML {
 			chosen, least = candidate, sum
@@ -100,12 +99,12 @@ func noneCommon(capabilities []Capability, lists [][]pml.Capabilities, name func
 		if !ok {
 			sides = append(sides, side)
 		}
-		m.Count += capabilities[i].Count
-		m.Lowest = lowest(m.Lowest, capabilities[i].Lowest)
+		m.MemberCount += capabilities[i].MemberCount
+		m.LowestRanks = lowest(m.LowestRanks, capabilities[i].LowestRanks)
 		members[side] = m
 	}
 	for i, side := range sides {
-		sides[i] = fmt.Sprintf("%s: offered by %s", side, nameSome(members[side].Lowest, int(members[side].Count), name))
+		sides[i] = fmt.Sprintf("%s: offered by %s", side, nameSome(members[side].LowestRanks, int(members[side].MemberCount), name))
 	}
 	return fmt.Errorf("%w: the members have no pml in common: %s", framework.ErrUnsupported, strings.Join(sides, "; "))
 }

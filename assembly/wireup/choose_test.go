@@ -18,7 +18,7 @@ func chooseAmong(t *testing.T, lists [][]pml.Capabilities) (pml.Capabilities, er
 		if err != nil {
 			t.Fatal(err)
 		}
-		capabilities, _ = AddCapability(capabilities, Capability{Bytes: b, Count: 1, Lowest: []uint32{uint32(rank)}})
+		capabilities, _ = AddCapability(capabilities, Capability{EncodedList: b, MemberCount: 1, LowestRanks: []uint32{uint32(rank)}})
 	}
 	offer, _, err := Choose(capabilities, name)
 	return offer, err
@@ -77,7 +77,7 @@ func TestChoose_ProvidersDiffer_TakesCommonPML(t *testing.T) {
 }
 
 func TestChoose_Garbage_NamesMember(t *testing.T) {
-	_, _, err := Choose([]Capability{{Bytes: []byte{0x60}, Count: 1, Lowest: []uint32{4}}}, name)
+	_, _, err := Choose([]Capability{{EncodedList: []byte{0x60}, MemberCount: 1, LowestRanks: []uint32{4}}}, name)
 	if !errors.Is(err, framework.ErrTransport) || !strings.Contains(err.Error(), "rank 4") {
 		t.Error(err)
 	}

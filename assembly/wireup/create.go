@@ -56,7 +56,7 @@ type Call struct {
 	Layout *Layout
 	// Rank in the group.
 	Member  int
-	Tag     string // Of the user.
+	UserTag string
 	Timeout time.Duration
 }
 
@@ -67,16 +67,16 @@ type Call struct {
 // unless a member fails after its confirmation.
 func Create(p Port, call Call) (*Table, error) {
 	c := &creation{Call: call, port: p, levels: call.Layout.Levels(call.Member), schedule: NewSchedule(call.Layout, call.Timeout)}
-	c.comms = make([]Comm, len(c.levels))
+	c.commByLevel = make([]Comm, len(c.levels))
 	defer func() {
-		for _, comm := range c.comms {
+		for _, comm := range c.commByLevel {
 			if comm != nil {
 				comm.Close()
 			}
 		}
 	}()
 	payloads, fs := c.construct(0, nil)
-	if c.levels[0].Self != 0 {
+	if c.levels[0].SelfIndex != 0 {
 		if len(fs) > 0 {
 			return nil, c.error(fs)
 		}
@@ -93,11 +93,11 @@ type creation struct {
 	Call
 	port   Port
 	levels []Level
-	// By level; nil without one.
-	comms    []Comm
-	schedule Schedule
-	// Error of this process for which its faults are no substitute.
-	own error
+	// nil without one.
+	commByLevel []Comm
+	schedule    Schedule
+	// Its faults are no substitute for it.
+	ownErr error
 	// hasConfirmed is set once the verdict counts, and no longer the context of the caller.
 	hasConfirmed bool
 }
@@ -118,24 +118,24 @@ func (c *creation) failed(err error, peer uint32) Faults {
 	self := c.self()
 	if ended := c.port.Ended(); ended != nil && !c.hasConfirmed {
 		if m, ok := errors.AsType[*framework.MissingError](err); ok && errors.Is(ended, framework.ErrTimeout) {
-			ended = fmt.Errorf("%w: %w", ended, &framework.MissingError{Op: m.Op, Tag: c.Tag, Missing: m.Missing, Failed: m.Failed})
+			ended = fmt.Errorf("%w: %w", ended, &framework.MissingError{Op: m.Op, Tag: c.UserTag, Missing: m.Missing, Failed: m.Failed})
 		}
-		c.own = cmp.Or(c.own, ended)
+		c.ownErr = cmp.Or(c.ownErr, ended)
 		return fault(self, Canceled, "")
 	}
 	fs := faultsOf(err, peer, self)
-	if c.own == nil && slices.ContainsFunc(fs, func(f Fault) bool { return f.Rank == self }) {
-		c.own = err
+	if c.ownErr == nil && slices.ContainsFunc(fs, func(f Fault) bool { return f.Rank == self }) {
+		c.ownErr = err
 	}
 	return fs
 }
 
 // error returns the error of the call.
 func (c *creation) error(fs Faults) error {
-	if c.own != nil {
-		return c.own
+	if c.ownErr != nil {
+		return c.ownErr
 	}
-	err := fs.err(c.Layout.namespace, c.Tag)
+	err := fs.err(c.Layout.namespace, c.UserTag)
 	if slices.ContainsFunc(fs, Fault.mayDiffer) {
 		return fmt.Errorf("%w; members with another map of the nodes or another value of bootstrap.roots_from do not meet", err)
 	}
@@ -154,7 +154,7 @@ func (c *creation) construct(level int, fs Faults) ([][]byte, Faults) {
 		}
 		return nil, fs
 	}
-	c.comms[level] = comm
+	c.commByLevel[level] = comm
 	return payloads, nil
 }
 
@@ -179,7 +179,7 @@ func (c *creation) partOf(payloads [][]byte) (Part, Faults) {
 
 // receive returns a message of one of some kinds from a member of a level, or faults. The message is nil, Abort or Lost if there are faults.
 func (c *creation) receive(level, from, child int, p phase, want ...Kind) (message, Faults) {
-	b, err := c.comms[level].Receive(from, c.schedule.message(p, level, child), !c.hasConfirmed)
+	b, err := c.commByLevel[level].Receive(from, c.schedule.message(p, level, child), !c.hasConfirmed)
 	if err != nil {
 		fs := c.failed(err, c.rank(level, from))
 		for i := range fs {

@@ -25,7 +25,7 @@ func even(nodes, each int) wireuptest.Job {
 	for n := range nodes {
 		m = append(m, bootstrap.NodeRun{First: uint32(n * each), Count: uint32(each), Node: uint32(n)})
 	}
-	return wireuptest.Job{Machine: wireuptest.Default, Nodes: m, Timeout: 10 * time.Second,
+	return wireuptest.Job{Machine: wireuptest.Default, NodeMap: m, Timeout: 10 * time.Second,
 		Group: wireuptest.Ranks(0, 1, nodes*each)}
 }
 
@@ -63,10 +63,10 @@ func TestCreate_RandomOrders_OutcomesAreAlike(t *testing.T) {
 		random := rand.New(rand.NewPCG(*seed, uint64(i)))
 		job := even(3, 2)
 		job.Random = random
-		job.Unshared, job.Unreachable = random.IntN(8) == 0, random.IntN(8) == 0
+		job.HasNoSharedMemory, job.CannotOpenMemory = random.IntN(8) == 0, random.IntN(8) == 0
 		for range 1 + random.IntN(2) {
 			job.Faults = append(job.Faults, wireuptest.Fault{Member: random.IntN(6), Kind: wireuptest.FaultKind(random.IntN(5)),
-				Step: random.IntN(16), During: random.IntN(2) == 0})
+				AtStep: random.IntN(16), IsDuringWait: random.IntN(2) == 0})
 		}
 		if len(job.Faults) == 2 && job.Faults[0].Member == job.Faults[1].Member {
 			job.Faults = job.Faults[:1]
@@ -89,8 +89,8 @@ func TestCreate_RandomOrders_OutcomesAreAlike(t *testing.T) {
 func summarize(r wireuptest.Result) string {
 	created, failed := false, false
 	for _, o := range r.Outcomes {
-		created = created || o.Called && !o.Died && o.Err == nil
-		failed = failed || o.Refused != 0
+		created = created || o.HasCalled && !o.HasDied && o.Err == nil
+		failed = failed || o.RefusedID != 0
 	}
 	switch {
 	case created && failed:
@@ -115,7 +115,7 @@ func TestCreate_GarbageMessage_NamesSender(t *testing.T) {
 		for text, alter := range alterations {
 			job := even(3, 2)
 			sender := -1
-			job.Alter = func(from, to int, b []byte) []byte {
+			job.AlterMessage = func(from, to int, b []byte) []byte {
 				if wireup.KindOf(b) != kind || sender >= 0 || kind == wireup.Confirm && from%2 == 1 {
 					return b
 				}
@@ -148,7 +148,7 @@ func TestCreate_GarbageMessage_NamesSender(t *testing.T) {
 func TestCreate_MemberDoesNotAccept_AllFail(t *testing.T) {
 	for member := range 6 {
 		job := even(3, 2)
-		job.Accept = func(m int, _ *wireup.Table) error {
+		job.AcceptTable = func(m int, _ *wireup.Table) error {
 			if m == member {
 				return fmt.Errorf("%w: no id left", framework.ErrUnsupported)
 			}
@@ -171,7 +171,7 @@ func TestCreate_TableMakesNoSense_NamesSender(t *testing.T) {
 			sender = member - 1
 		}
 		job := even(3, 2)
-		job.Accept = func(m int, _ *wireup.Table) error {
+		job.AcceptTable = func(m int, _ *wireup.Table) error {
 			if m == member {
 				return wireup.BadTable(errors.New("record of rank 4"))
 			}

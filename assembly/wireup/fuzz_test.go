@@ -41,8 +41,8 @@ func FuzzTable(f *testing.F) {
 				t.Errorf("the nonce of rank %d is that of rank %d", rank, found)
 			}
 		}
-		for _, p := range table.Decision().Pairs {
-			if p.A >= p.B || p.B >= fuzzMembers {
+		for _, p := range table.Decision().ReconnectPairs {
+			if p.LowerRank >= p.HigherRank || p.HigherRank >= fuzzMembers {
 				t.Errorf("pair %+v", p)
 			}
 		}
@@ -111,7 +111,7 @@ func FuzzMap(f *testing.F) {
 				t.Fatalf("member %d is %v, which is not in the map", i, l.Proc(i))
 			}
 			for _, level := range l.Levels(i) {
-				if level.Members[level.Self] != i {
+				if level.Members[level.SelfIndex] != i {
 					t.Fatalf("level %+v of member %d", level, i)
 				}
 			}

@@ -16,21 +16,21 @@ const BlockSize = 64
 
 // Layout is a group by nodes. It is immutable, and equal in all members that have equal groups and maps.
 type Layout struct {
-	namespace string
-	size      int
+	namespace   string
+	memberCount int
 	// In the order of the group.
 	stretches []stretch
-	// Rank of the first member of each node, ascending.
-	roots []int
-	hash  uint64
+	// First member of each node, ascending.
+	nodeRoots []int
+	groupHash uint64
 }
 
 // stretch is consecutive members on one node.
 type stretch struct {
 	framework.ProcRun
-	// Rank of the first one in the group.
-	start int
-	node  uint32
+	// Its rank in the group.
+	firstMember int
+	node        uint32
 }
 
 // NewLayout returns the layout of a group by the map of the processes of a namespace. It is nil if the map lacks a member.
@@ -46,7 +46,7 @@ func NewLayout(group framework.Procs, namespace string, nodes bootstrap.NodeMap)
 	for _, s := range l.stretches {
 		if !seen[s.node] {
 			seen[s.node] = true
-			l.roots = append(l.roots, s.start)
+			l.nodeRoots = append(l.nodeRoots, s.firstMember)
 		}
 		var b [16]byte
 		binary.LittleEndian.PutUint32(b[:], s.node)
@@ -55,7 +55,7 @@ func NewLayout(group framework.Procs, namespace string, nodes bootstrap.NodeMap)
 		binary.LittleEndian.PutUint32(b[12:], s.Count)
 		sum.Write(b[:])
 	}
-	l.hash = sum.Sum64()
+	l.groupHash = sum.Sum64()
 	return l
 }
 
@@ -79,27 +79,27 @@ func (l *Layout) add(r framework.ProcRun, nodes bootstrap.NodeMap) bool {
 		}
 		count = min(count, int(r.Count)-i)
 		run := framework.ProcRun{Namespace: r.Namespace, First: first, Stride: r.Stride, Count: uint32(count)}
-		l.stretches = append(l.stretches, stretch{run, l.size, nodes[n].Node})
+		l.stretches = append(l.stretches, stretch{run, l.memberCount, nodes[n].Node})
 		i += count
-		l.size += count
+		l.memberCount += count
 	}
 	return true
 }
 
 // Size returns the number of members.
-func (l *Layout) Size() int { return l.size }
+func (l *Layout) Size() int { return l.memberCount }
 
 // Nodes returns the number of nodes.
-func (l *Layout) Nodes() int { return len(l.roots) }
+func (l *Layout) Nodes() int { return len(l.nodeRoots) }
 
 // Proc returns the process of a member.
 func (l *Layout) Proc(member int) framework.Proc {
 	s := l.at(member)
-	return s.At(member - s.start)
+	return s.At(member - s.firstMember)
 }
 
 func (l *Layout) at(member int) stretch {
-	i, found := slices.BinarySearchFunc(l.stretches, member, func(s stretch, member int) int { return cmp.Compare(s.start, member) })
+	i, found := slices.BinarySearchFunc(l.stretches, member, func(s stretch, member int) int { return cmp.Compare(s.firstMember, member) })
 	if !found {
 		i--
 	}
@@ -111,7 +111,7 @@ func (l *Layout) at(member int) stretch {
 func (l *Layout) Key(tag string, rootsFrom int) uint64 {
 	sum := fnv.New64a()
 	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], l.hash)
+	binary.LittleEndian.PutUint64(b[:], l.groupHash)
 	binary.LittleEndian.PutUint64(b[8:], uint64(rootsFrom))
 	sum.Write(b[:])
 	sum.Write([]byte(tag))
@@ -124,8 +124,8 @@ type Level struct {
 	Number int
 	// Ranks in the group, ascending.
 	Members []int
-	// Index of the member in Members.
-	Self int
+	// Of the member, in Members.
+	SelfIndex int
 }
 
 // Levels returns the levels of a member, from 0 up. It is first in all but the last of them.
@@ -137,20 +137,20 @@ func (l *Layout) Levels(member int) []Level {
 			continue
 		}
 		for i := range int(s.Count) {
-			mates = append(mates, s.start+i)
+			mates = append(mates, s.firstMember+i)
 		}
 	}
 	self, _ := slices.BinarySearch(mates, member)
-	levels := []Level{{Members: mates, Self: self}}
-	index, _ := slices.BinarySearch(l.roots, member)
-	for count, step := len(l.roots), 1; self == 0; step *= BlockSize {
+	levels := []Level{{Members: mates, SelfIndex: self}}
+	index, _ := slices.BinarySearch(l.nodeRoots, member)
+	for count, step := len(l.nodeRoots), 1; self == 0; step *= BlockSize {
 		first := index - index%BlockSize
 		block := make([]int, 0, BlockSize)
 		for i := first; i < min(first+BlockSize, count); i++ {
-			block = append(block, l.roots[i*step])
+			block = append(block, l.nodeRoots[i*step])
 		}
 		self = index - first
-		levels = append(levels, Level{Number: len(levels), Members: block, Self: self})
+		levels = append(levels, Level{Number: len(levels), Members: block, SelfIndex: self})
 		if count <= BlockSize {
 			break
 		}
@@ -162,7 +162,7 @@ func (l *Layout) Levels(member int) []Level {
 // depths returns the depth of the binomial tree of the largest block of each level above 0.
 func (l *Layout) depths() []int {
 	var depths []int
-	for count := len(l.roots); ; count = (count + BlockSize - 1) / BlockSize {
+	for count := len(l.nodeRoots); ; count = (count + BlockSize - 1) / BlockSize {
 		depths = append(depths, depth(min(count, BlockSize)))
 		if count <= BlockSize {
 			return depths

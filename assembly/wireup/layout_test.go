@@ -70,7 +70,7 @@ func TestLayout_Runs_AreTheList(t *testing.T) {
 		}
 		for i, node := range nodes {
 			level := l.Levels(i)[0]
-			if level.Members[level.Self] != i || nodes[level.Members[0]] != node || len(level.Members) != count(nodes, node) || !slices.IsSorted(level.Members) {
+			if level.Members[level.SelfIndex] != i || nodes[level.Members[0]] != node || len(level.Members) != count(nodes, node) || !slices.IsSorted(level.Members) {
 				t.Fatalf("level 0 of member %d is %+v", i, level)
 			}
 		}
@@ -79,7 +79,7 @@ func TestLayout_Runs_AreTheList(t *testing.T) {
 			for i, first := range firsts {
 				levels := l.Levels(first)
 				block := firsts[i/BlockSize*BlockSize : min(len(firsts), i/BlockSize*BlockSize+BlockSize)]
-				if level := levels[number]; level.Number != number || !slices.Equal(level.Members, block) || level.Self != i%BlockSize {
+				if level := levels[number]; level.Number != number || !slices.Equal(level.Members, block) || level.SelfIndex != i%BlockSize {
 					t.Fatalf("level %d of member %d is %+v, want %d", number, first, level, block)
 				}
 				if i%BlockSize == 0 {

@@ -4,10 +4,10 @@ package wireup
 func (c *creation) follow() (*Table, error) {
 	t, fs := c.result()
 	if len(fs) > 0 {
-		c.comms[0].Send(0, faultMessage(Abort, fs))
+		c.commByLevel[0].Send(0, faultMessage(Abort, fs))
 		return nil, c.error(fs)
 	}
-	c.comms[0].Send(0, newMessage(Confirm, nil))
+	c.commByLevel[0].Send(0, newMessage(Confirm, nil))
 	c.hasConfirmed = true
 	m, fs := c.receive(0, 0, 0, committing, Commit)
 	if len(fs) == 0 {
@@ -28,7 +28,7 @@ func (c *creation) result() (*Table, Faults) {
 		if err == nil {
 			return c.open(b, c.rank(0, 0))
 		}
-		c.comms[0].Send(0, newMessage(Unshared, nil))
+		c.commByLevel[0].Send(0, newMessage(Unshared, nil))
 		m, fs = c.receive(0, 0, 0, distributing, Result)
 	}
 	if len(fs) > 0 {

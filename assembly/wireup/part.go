@@ -15,33 +15,32 @@ import (
 type Part struct {
 	summary
 	// Of each member, in any order; see record.
-	records []byte
+	encodedRecords []byte
 }
 
 // summary is the part of a Part that does not grow with the number of members, as a CBOR array.
 type summary struct {
-	_ struct{} `cbor:",toarray"`
-	// Number of members.
-	Count        uint32
+	_            struct{} `cbor:",toarray"`
+	MemberCount  uint32
 	Capabilities []Capability
-	// This and the next two are cid.Summary.
-	Policy  uint8
-	Without uint32
-	Common  []commonIndex
+	// The next three are cid.Summary.
+	Policy         uint8
+	LowestFullRank uint32
+	CommonIndices  []commonIndex
 	// Transports that members could not open, of the lowest mostExamples ranks.
-	Failures     []failure
-	FailureCount uint32
+	OpenFailures     []openFailure
+	OpenFailureCount uint32
 	// At most maxPairs, the lowest ones, ascending.
-	Pairs []endedPair
+	EndedPairs []endedPair
 }
 
 type commonIndex struct {
-	_     struct{} `cbor:",toarray"`
-	Index uint32
-	Used  []uint32
+	_        struct{} `cbor:",toarray"`
+	Index    uint32
+	UsedGens []uint32
 }
 
-type failure struct {
+type openFailure struct {
 	_    struct{} `cbor:",toarray"`
 	Rank uint32
 	Text string
@@ -49,11 +48,11 @@ type failure struct {
 
 // endedPair is an Ended of a member.
 type endedPair struct {
-	_        struct{} `cbor:",toarray"`
-	From, To uint32
-	// Incarnation of To.
-	Nonce       uint64
-	Reconnected uint32
+	_                struct{} `cbor:",toarray"`
+	FromRank, ToRank uint32
+	// Of the incarnation.
+	ToNonce        uint64
+	ReconnectCount uint32
 }
 
 // maxPairs bounds the pairs that reconnect with one communicator. Others wait for the next one.
@@ -86,50 +85,50 @@ func NewPart(rank int, p Payload) (Part, error) {
 		return Part{}, err
 	}
 	part := Part{summary: summary{
-		Count:        1,
-		Capabilities: []Capability{{Bytes: p.Capabilities, Count: 1, Lowest: []uint32{uint32(rank)}}},
+		MemberCount:  1,
+		Capabilities: []Capability{{EncodedList: p.Capabilities, MemberCount: 1, LowestRanks: []uint32{uint32(rank)}}},
 	}}
 	part.setIDs(ids)
 	if text := card.Failure(); text != "" {
-		part.Failures, part.FailureCount = []failure{{Rank: uint32(rank), Text: text}}, 1
+		part.OpenFailures, part.OpenFailureCount = []openFailure{{Rank: uint32(rank), Text: text}}, 1
 	}
 	for _, e := range p.GroupEnded {
-		part.Pairs = append(part.Pairs, endedPair{From: uint32(rank), To: e.Rank, Nonce: e.Nonce, Reconnected: e.Epoch})
+		part.EndedPairs = append(part.EndedPairs, endedPair{FromRank: uint32(rank), ToRank: e.Rank, ToNonce: e.Nonce, ReconnectCount: e.Epoch})
 	}
-	slices.SortFunc(part.Pairs, comparePairs)
+	slices.SortFunc(part.EndedPairs, comparePairs)
 	r := make([]byte, recordSize, recordSize+len(p.Card))
 	binary.LittleEndian.PutUint32(r, uint32(rank))
 	binary.LittleEndian.PutUint32(r[4:], uint32(own))
 	binary.LittleEndian.PutUint64(r[8:], p.Nonce)
 	binary.LittleEndian.PutUint32(r[16:], p.Edition)
 	binary.LittleEndian.PutUint16(r[22:], uint16(len(p.Card)))
-	part.records = append(r, p.Card...)
+	part.encodedRecords = append(r, p.Card...)
 	return part, nil
 }
 
 func (s *summary) setIDs(ids cid.Summary) {
-	s.Policy, s.Without, s.Common = uint8(ids.Policy), ids.LowestFullRank, nil
+	s.Policy, s.LowestFullRank, s.CommonIndices = uint8(ids.Policy), ids.LowestFullRank, nil
 	for _, c := range ids.Common {
-		s.Common = append(s.Common, commonIndex{Index: c.Index, Used: c.UsedGens})
+		s.CommonIndices = append(s.CommonIndices, commonIndex{Index: c.Index, UsedGens: c.UsedGens})
 	}
 }
 
 func (s *summary) ids() cid.Summary {
-	ids := cid.Summary{Policy: cid.Policy(s.Policy), LowestFullRank: s.Without}
-	for _, c := range s.Common {
-		ids.Common = append(ids.Common, cid.CommonIndex{Index: c.Index, UsedGens: c.Used})
+	ids := cid.Summary{Policy: cid.Policy(s.Policy), LowestFullRank: s.LowestFullRank}
+	for _, c := range s.CommonIndices {
+		ids.Common = append(ids.Common, cid.CommonIndex{Index: c.Index, UsedGens: c.UsedGens})
 	}
 	return ids
 }
 
 func comparePairs(a, b endedPair) int {
-	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Nonce, b.Nonce), cmp.Compare(a.Reconnected, b.Reconnected))
+	return cmp.Or(cmp.Compare(a.FromRank, b.FromRank), cmp.Compare(a.ToRank, b.ToRank), cmp.Compare(a.ToNonce, b.ToNonce), cmp.Compare(a.ReconnectCount, b.ReconnectCount))
 }
 
 // Merge adds the members of other, which are not in p. It is associative. It takes ownership of other. An error wraps
 // framework.ErrUnsupported.
 func (p *Part) Merge(other Part) error {
-	if p.Count == 0 {
+	if p.MemberCount == 0 {
 		*p = other
 		return nil
 	}
@@ -144,20 +143,20 @@ func (p *Part) Merge(other Part) error {
 			framework.ErrUnsupported, maxCapabilities)
 	}
 	p.setIDs(p.ids().Merge(other.ids()))
-	p.Count += other.Count
-	p.FailureCount += other.FailureCount
-	p.Failures = append(p.Failures, other.Failures...)
-	slices.SortFunc(p.Failures, func(a, b failure) int { return cmp.Compare(a.Rank, b.Rank) })
-	p.Failures = p.Failures[:min(len(p.Failures), mostExamples)]
-	p.Pairs = append(p.Pairs, other.Pairs...)
-	slices.SortFunc(p.Pairs, comparePairs)
-	p.Pairs = p.Pairs[:min(len(p.Pairs), maxPairs)]
-	begin := len(p.records)
-	p.records = append(p.records, other.records...)
+	p.MemberCount += other.MemberCount
+	p.OpenFailureCount += other.OpenFailureCount
+	p.OpenFailures = append(p.OpenFailures, other.OpenFailures...)
+	slices.SortFunc(p.OpenFailures, func(a, b openFailure) int { return cmp.Compare(a.Rank, b.Rank) })
+	p.OpenFailures = p.OpenFailures[:min(len(p.OpenFailures), mostExamples)]
+	p.EndedPairs = append(p.EndedPairs, other.EndedPairs...)
+	slices.SortFunc(p.EndedPairs, comparePairs)
+	p.EndedPairs = p.EndedPairs[:min(len(p.EndedPairs), maxPairs)]
+	begin := len(p.encodedRecords)
+	p.encodedRecords = append(p.encodedRecords, other.encodedRecords...)
 	if slices.IndexFunc(remap, func(at uint16) bool { return at != 0 }) < 0 {
 		return nil
 	}
-	for b := p.records[begin:]; len(b) > 0; b = b[recordLength(b):] {
+	for b := p.encodedRecords[begin:]; len(b) > 0; b = b[recordLength(b):] {
 		binary.LittleEndian.PutUint16(b[20:], remap[binary.LittleEndian.Uint16(b[20:])])
 	}
 	return nil
@@ -172,10 +171,10 @@ func (p *Part) encode(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b = slices.Grow(b, 4+len(head)+len(p.records))
+	b = slices.Grow(b, 4+len(head)+len(p.encodedRecords))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(head)))
 	b = append(b, head...)
-	return append(b, p.records...), nil
+	return append(b, p.encodedRecords...), nil
 }
 
 // decodePart decodes the part of another process, in a group of that size. It keeps b.
@@ -188,12 +187,12 @@ func decodePart(b []byte, size int) (Part, error) {
 	if err := codec().Unmarshal(b[4:n], &p.summary); err != nil {
 		return p, err
 	}
-	p.records = slices.Clip(b[n:])
+	p.encodedRecords = slices.Clip(b[n:])
 	if err := p.summary.check(size); err != nil {
 		return p, err
 	}
 	count := uint32(0)
-	for r := p.records; len(r) > 0; count++ {
+	for r := p.encodedRecords; len(r) > 0; count++ {
 		if len(r) < recordSize || recordLength(r) > min(len(r), MaxMember) {
 			return p, fmt.Errorf("record %d of the part of a table is cut or longer than %d bytes", count, MaxMember)
 		}
@@ -203,8 +202,8 @@ func decodePart(b []byte, size int) (Part, error) {
 		}
 		r = r[recordLength(r):]
 	}
-	if count != p.Count {
-		return p, fmt.Errorf("the part of a table has %d members in place of %d", count, p.Count)
+	if count != p.MemberCount {
+		return p, fmt.Errorf("the part of a table has %d members in place of %d", count, p.MemberCount)
 	}
 	return p, nil
 }
@@ -212,32 +211,32 @@ func decodePart(b []byte, size int) (Part, error) {
 // check returns an error if another process sent a summary that Merge cannot return.
 func (s *summary) check(size int) error {
 	outside := func(rank uint32) bool { return uint64(rank) >= uint64(size) }
-	if s.Count == 0 || uint64(s.Count) > uint64(size) || len(s.Capabilities) == 0 || len(s.Capabilities) > maxCapabilities ||
-		len(s.Failures) > mostExamples || int(s.FailureCount) < len(s.Failures) || len(s.Pairs) > maxPairs {
-		return fmt.Errorf("a summary of %d members with %d capabilities, %d failures and %d pairs", s.Count, len(s.Capabilities), len(s.Failures), len(s.Pairs))
+	if s.MemberCount == 0 || uint64(s.MemberCount) > uint64(size) || len(s.Capabilities) == 0 || len(s.Capabilities) > maxCapabilities ||
+		len(s.OpenFailures) > mostExamples || int(s.OpenFailureCount) < len(s.OpenFailures) || len(s.EndedPairs) > maxPairs {
+		return fmt.Errorf("a summary of %d members with %d capabilities, %d failures and %d pairs", s.MemberCount, len(s.Capabilities), len(s.OpenFailures), len(s.EndedPairs))
 	}
 	total := uint64(0)
 	for _, c := range s.Capabilities {
-		total += uint64(c.Count)
-		if c.Count == 0 || len(c.Lowest) != min(int(c.Count), mostExamples) || slices.ContainsFunc(c.Lowest, outside) || !slices.IsSorted(c.Lowest) {
-			return fmt.Errorf("a summary with capabilities of %d members, the lowest %d", c.Count, c.Lowest)
+		total += uint64(c.MemberCount)
+		if c.MemberCount == 0 || len(c.LowestRanks) != min(int(c.MemberCount), mostExamples) || slices.ContainsFunc(c.LowestRanks, outside) || !slices.IsSorted(c.LowestRanks) {
+			return fmt.Errorf("a summary with capabilities of %d members, the lowest %d", c.MemberCount, c.LowestRanks)
 		}
 	}
-	if total != uint64(s.Count) {
-		return fmt.Errorf("a summary of %d members with capabilities of %d", s.Count, total)
+	if total != uint64(s.MemberCount) {
+		return fmt.Errorf("a summary of %d members with capabilities of %d", s.MemberCount, total)
 	}
-	for _, f := range s.Failures {
+	for _, f := range s.OpenFailures {
 		if outside(f.Rank) || len(f.Text) > maxText {
 			return fmt.Errorf("a summary with a failure of rank %d", f.Rank)
 		}
 	}
-	for _, e := range s.Pairs {
-		if outside(e.From) || outside(e.To) {
-			return fmt.Errorf("a summary with a pair of rank %d and %d", e.From, e.To)
+	for _, e := range s.EndedPairs {
+		if outside(e.FromRank) || outside(e.ToRank) {
+			return fmt.Errorf("a summary with a pair of rank %d and %d", e.FromRank, e.ToRank)
 		}
 	}
-	if s.Without != cid.NoRank && outside(s.Without) {
-		return fmt.Errorf("a summary with no index at rank %d", s.Without)
+	if s.LowestFullRank != cid.NoRank && outside(s.LowestFullRank) {
+		return fmt.Errorf("a summary with no index at rank %d", s.LowestFullRank)
 	}
 	return s.ids().Check()
 }

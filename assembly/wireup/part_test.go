@@ -103,7 +103,7 @@ func TestPartMerge_AnyTree_DecidesAsTheLists(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkTable(t, table, payloads, Decision{Offer: offer, IsFirst: isFirst, IDs: want, Pairs: wantPairs(payloads)})
+		checkTable(t, table, payloads, Decision{ChosenCapabilities: offer, IsFirst: isFirst, IDs: want, ReconnectPairs: wantPairs(payloads)})
 	})
 }
 
@@ -141,7 +141,7 @@ func wantPairs(payloads []Payload) []Pair {
 	}
 	var pairs []Pair
 	for key, n := range times {
-		pairs = append(pairs, Pair{A: uint32(key[0]), B: uint32(key[1]), Epoch: n})
+		pairs = append(pairs, Pair{LowerRank: uint32(key[0]), HigherRank: uint32(key[1]), ReconnectCount: n})
 	}
 	slices.SortFunc(pairs, comparePair)
 	return pairs
@@ -159,18 +159,18 @@ func checkTable(t *rapid.T, b []byte, payloads []Payload, want Decision) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.IDs.Each = append(got.IDs.Each, r.Local)
+			got.IDs.Each = append(got.IDs.Each, r.LocalID)
 		}
 	}
-	if len(got.Pairs) == 0 {
-		got.Pairs = nil
+	if len(got.ReconnectPairs) == 0 {
+		got.ReconnectPairs = nil
 	}
 	if table.ID() != 77 || !reflect.DeepEqual(got, want) {
 		t.Fatalf("decision %+v, want %+v", got, want)
 	}
 	for i, p := range payloads {
 		r, err := table.Record(i, nil)
-		if err != nil || r.Nonce != p.Nonce || r.Edition != p.Edition || !bytes.Equal(r.Card, p.Card) || !bytes.Equal(r.Capabilities, p.Capabilities) {
+		if err != nil || r.Nonce != p.Nonce || r.CardEdition != p.Edition || !bytes.Equal(r.Card, p.Card) || !bytes.Equal(r.Capabilities, p.Capabilities) {
 			t.Fatalf("record %d is %+v, %v", i, r, err)
 		}
 		if rank := table.Find(p.Nonce); rank != i || table.Nonce(i) != p.Nonce {
@@ -309,8 +309,8 @@ func TestPartMerge_TooManyPairs_KeepsTheLowest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(up.Pairs) != maxPairs || !slices.Equal(up.Pairs, down.Pairs) || up.Pairs[maxPairs-1].From != 3 {
-		t.Errorf("%d and %d pairs, the last %+v", len(up.Pairs), len(down.Pairs), up.Pairs[len(up.Pairs)-1])
+	if len(up.EndedPairs) != maxPairs || !slices.Equal(up.EndedPairs, down.EndedPairs) || up.EndedPairs[maxPairs-1].FromRank != 3 {
+		t.Errorf("%d and %d pairs, the last %+v", len(up.EndedPairs), len(down.EndedPairs), up.EndedPairs[len(up.EndedPairs)-1])
 	}
 }
 

@@ -12,7 +12,7 @@ func (c *creation) lead(part Part, fs Faults) (*Table, error) {
 		}
 	}
 	var result message
-	if len(fs) == 0 && c.levels[top].Self == 0 {
+	if len(fs) == 0 && c.levels[top].SelfIndex == 0 {
 		result, fs = c.decide(part)
 	} else if len(fs) == 0 {
 		result, fs = c.request(part)
@@ -48,8 +48,8 @@ func (c *creation) join(level int, own Faults) Faults {
 
 // children returns the children in the tree of a level.
 func (c *creation) children(level int) []int {
-	if l := c.levels[level]; c.comms[level] != nil {
-		return children(l.Self, len(l.Members))
+	if l := c.levels[level]; c.commByLevel[level] != nil {
+		return children(l.SelfIndex, len(l.Members))
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (c *creation) request(part Part) (message, Faults) {
 		return nil, c.failed(err, c.self())
 	}
 	up, child := c.parent()
-	c.comms[top].Send(up, m)
+	c.commByLevel[top].Send(up, m)
 	result, fs := c.receive(top, up, child, distributing, Result)
 	if len(fs) > 0 {
 		return nil, fs
@@ -106,7 +106,7 @@ func (c *creation) request(part Part) (message, Faults) {
 
 // parent returns the parent in the last level, and the index of this process among its children.
 func (c *creation) parent() (index, child int) {
-	self := c.levels[len(c.levels)-1].Self
+	self := c.levels[len(c.levels)-1].SelfIndex
 	return parent(self), bits.TrailingZeros(uint(self))
 }
 
@@ -127,7 +127,7 @@ func (c *creation) distribute(result message) (*Table, Faults) {
 // source returns the rank in the job of the process with the table before this root, which is the root itself if it decides.
 func (c *creation) source() uint32 {
 	top := len(c.levels) - 1
-	if c.levels[top].Self == 0 {
+	if c.levels[top].SelfIndex == 0 {
 		return c.self()
 	}
 	up, _ := c.parent()
@@ -136,8 +136,8 @@ func (c *creation) source() uint32 {
 
 // node sends a message to the members of the node.
 func (c *creation) node(m message) {
-	for i := 1; i < len(c.levels[0].Members) && c.comms[0] != nil; i++ {
-		c.comms[0].Send(i, m)
+	for i := 1; i < len(c.levels[0].Members) && c.commByLevel[0] != nil; i++ {
+		c.commByLevel[0].Send(i, m)
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *creation) below(from int, m message) {
 	for level := len(c.levels) - 1; level >= max(from, 1); level-- {
 		list := c.children(level)
 		for i := len(list) - 1; i >= 0; i-- {
-			c.comms[level].Send(list[i], m)
+			c.commByLevel[level].Send(list[i], m)
 		}
 	}
 	if from == 0 {
@@ -160,7 +160,7 @@ func (c *creation) confirmations(result message) Faults {
 	for i := 1; i < len(c.levels[0].Members); i++ {
 		m, fs := c.receive(0, i, 0, confirming, Confirm, Unshared)
 		if len(fs) == 0 && m.kind() == Unshared {
-			c.comms[0].Send(i, result)
+			c.commByLevel[0].Send(i, result)
 			_, fs = c.receive(0, i, 0, confirming, Confirm)
 		}
 		if len(fs) > 0 {
@@ -180,9 +180,9 @@ func (c *creation) confirmations(result message) Faults {
 // abort sends faults to the parent and to all children, and returns the error of the call.
 func (c *creation) abort(fs Faults) error {
 	m := faultMessage(Abort, fs)
-	if top := len(c.levels) - 1; c.levels[top].Self > 0 && c.comms[top] != nil {
+	if top := len(c.levels) - 1; c.levels[top].SelfIndex > 0 && c.commByLevel[top] != nil {
 		up, _ := c.parent()
-		c.comms[top].Send(up, m)
+		c.commByLevel[top].Send(up, m)
 	}
 	c.below(0, m)
 	return c.error(fs)
@@ -192,9 +192,9 @@ func (c *creation) abort(fs Faults) error {
 func (c *creation) verdict(t *Table) (*Table, error) {
 	top := len(c.levels) - 1
 	m, fs := newMessage(Commit, nil), Faults(nil)
-	if c.levels[top].Self > 0 {
+	if c.levels[top].SelfIndex > 0 {
 		up, child := c.parent()
-		c.comms[top].Send(up, newMessage(Confirm, nil))
+		c.commByLevel[top].Send(up, newMessage(Confirm, nil))
 		c.hasConfirmed = true
 		m, fs = c.receive(top, up, child, committing, Commit)
 	}

@@ -33,14 +33,14 @@ func TestScripts(t *testing.T) {
 				return n
 			}
 			add := func(kind wireuptest.FaultKind) {
-				job.Faults = append(job.Faults, wireuptest.Fault{Member: arg(1), Kind: kind, Step: arg(2), During: len(words) > 3})
+				job.Faults = append(job.Faults, wireuptest.Fault{Member: arg(1), Kind: kind, AtStep: arg(2), IsDuringWait: len(words) > 3})
 			}
 			switch words[0] {
 			case "nodes":
 				job = wireuptest.Job{Machine: wireuptest.Default, Timeout: 8 * time.Second}
 				first := 0
 				for i := range words[1:] {
-					job.Nodes = append(job.Nodes, bootstrap.NodeRun{First: uint32(first), Count: uint32(arg(1 + i)), Node: uint32(i)})
+					job.NodeMap = append(job.NodeMap, bootstrap.NodeRun{First: uint32(first), Count: uint32(arg(1 + i)), Node: uint32(i)})
 					first += arg(1 + i)
 				}
 				job.Group = wireuptest.Ranks(0, 1, first)
@@ -57,13 +57,13 @@ func TestScripts(t *testing.T) {
 			case "hang":
 				add(wireuptest.Hang)
 			case "unshared":
-				job.Unshared = true
+				job.HasNoSharedMemory = true
 			case "unreachable":
-				job.Unreachable = true
+				job.CannotOpenMemory = true
 			case "run":
 				var out []string
 				traced := job
-				traced.Trace = func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+				traced.TraceStep = func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 				return out, traced.Check(run(&out, traced))
 			case "outcome":
 				r := job.Run()
@@ -78,7 +78,7 @@ func TestScripts(t *testing.T) {
 
 func run(out *[]string, job wireuptest.Job) wireuptest.Result {
 	r := job.Run()
-	*out = append(*out, fmt.Sprintf("%d rounds", r.Rounds))
+	*out = append(*out, fmt.Sprintf("%d rounds", r.LongestChain))
 	return r
 }
 
@@ -87,12 +87,12 @@ func outcomes(r wireuptest.Result) []string {
 	var out []string
 	for i, o := range r.Outcomes {
 		switch {
-		case !o.Called:
+		case !o.HasCalled:
 			out = append(out, fmt.Sprintf("%d: absent", i))
-		case o.Died:
+		case o.HasDied:
 			out = append(out, fmt.Sprintf("%d: dead", i))
-		case o.Refused > 0:
-			out = append(out, fmt.Sprintf("%d: refuses %d, %v", i, o.Refused, o.Err))
+		case o.RefusedID > 0:
+			out = append(out, fmt.Sprintf("%d: refuses %d, %v", i, o.RefusedID, o.Err))
 		case o.Err != nil:
 			out = append(out, fmt.Sprintf("%d: after %v: %v", i, o.Elapsed.Round(10*time.Millisecond), o.Err))
 		default:

@@ -16,21 +16,20 @@ import (
 
 // Decision is the decision about a communicator, which is equal in all members.
 type Decision struct {
-	// Its priority is 0.
-	Offer pml.Capabilities
-	// Offer is the first one of each member.
-	IsFirst bool
-	IDs     cid.Decision
-	Pairs   []Pair
+	// Their priority is 0.
+	ChosenCapabilities pml.Capabilities
+	// They are the first ones of each member.
+	IsFirst        bool
+	IDs            cid.Decision
+	ReconnectPairs []Pair
 }
 
 // Pair is two disconnected members, which reconnect with this communicator.
 type Pair struct {
 	_ struct{} `cbor:",toarray"`
-	// Ranks in the group; A is lower.
-	A, B uint32
-	// Number of times that they have reconnected.
-	Epoch uint32
+	// In the group.
+	LowerRank, HigherRank uint32
+	ReconnectCount        uint32
 }
 
 // A table has the records of all members, by rank, as one sequence of bytes. It begins with
@@ -43,15 +42,15 @@ type Pair struct {
 const tableHeader = 32
 
 type tableDecision struct {
-	_            struct{} `cbor:",toarray"`
-	Capabilities [][]byte
-	PML          string
-	Version      uint32
-	Detail       string
-	IsFirst      bool
-	Policy       uint8
-	Common       uint32
-	Pairs        []Pair
+	_              struct{} `cbor:",toarray"`
+	Capabilities   [][]byte
+	PML            string
+	Version        uint32
+	Detail         string
+	IsFirst        bool
+	Policy         uint8
+	CommonID       uint32
+	ReconnectPairs []Pair
 }
 
 // maxDecision bounds the bytes of a decision.
@@ -63,7 +62,7 @@ func align(n int) int { return (n + 7) &^ 7 }
 // framework.ErrUnsupported or framework.ErrTransport.
 func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc) ([]byte, error) {
 	capabilities := slices.Clone(p.Capabilities)
-	slices.SortFunc(capabilities, func(a, b Capability) int { return int(a.Lowest[0]) - int(b.Lowest[0]) })
+	slices.SortFunc(capabilities, func(a, b Capability) int { return int(a.LowestRanks[0]) - int(b.LowestRanks[0]) })
 	offer, isFirst, err := Choose(capabilities, name)
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, p.failures(name))
@@ -82,9 +81,9 @@ func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc
 		return nil, err
 	}
 	d := tableDecision{PML: offer.PML, Version: offer.Version, Detail: offer.Detail, IsFirst: isFirst,
-		Policy: uint8(ids.Policy), Common: uint32(ids.Common), Pairs: pairsOf(p.Pairs, records)}
+		Policy: uint8(ids.Policy), CommonID: uint32(ids.Common), ReconnectPairs: pairsOf(p.EndedPairs, records)}
 	for _, c := range p.Capabilities {
-		d.Capabilities = append(d.Capabilities, c.Bytes)
+		d.Capabilities = append(d.Capabilities, c.EncodedList)
 	}
 	return encodeTable(id, d, records)
 }
@@ -92,7 +91,7 @@ func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc
 // index returns the records by rank.
 func (p *Part) index(size int) ([][]byte, error) {
 	records := make([][]byte, size)
-	for b := p.records; len(b) > 0; {
+	for b := p.encodedRecords; len(b) > 0; {
 		n := recordLength(b)
 		rank := binary.LittleEndian.Uint32(b)
 		if records[rank] != nil {
@@ -132,10 +131,10 @@ func differ(records [][]byte) error {
 // failures returns the transports that did not open, as the end of an error, or "" without any.
 func (p *Part) failures(name func(rank uint32) framework.Proc) string {
 	var text strings.Builder
-	for _, f := range p.Failures {
+	for _, f := range p.OpenFailures {
 		fmt.Fprintf(&text, "; %v could not open %s", name(f.Rank), f.Text)
 	}
-	if more := int(p.FailureCount) - len(p.Failures); more > 0 {
+	if more := int(p.OpenFailureCount) - len(p.OpenFailures); more > 0 {
 		fmt.Fprintf(&text, "; and %d more", more)
 	}
 	return text.String()
@@ -145,13 +144,13 @@ func (p *Part) failures(name func(rank uint32) framework.Proc) string {
 func pairsOf(ended []endedPair, records [][]byte) []Pair {
 	var pairs []Pair
 	for _, e := range ended {
-		if e.From == e.To || binary.LittleEndian.Uint64(records[e.To][8:]) != e.Nonce {
+		if e.FromRank == e.ToRank || binary.LittleEndian.Uint64(records[e.ToRank][8:]) != e.ToNonce {
 			continue
 		}
-		pair := Pair{A: min(e.From, e.To), B: max(e.From, e.To), Epoch: e.Reconnected}
+		pair := Pair{LowerRank: min(e.FromRank, e.ToRank), HigherRank: max(e.FromRank, e.ToRank), ReconnectCount: e.ReconnectCount}
 		i, found := slices.BinarySearchFunc(pairs, pair, comparePair)
 		if found {
-			pairs[i].Epoch = max(pairs[i].Epoch, pair.Epoch)
+			pairs[i].ReconnectCount = max(pairs[i].ReconnectCount, pair.ReconnectCount)
 			continue
 		}
 		pairs = slices.Insert(pairs, i, pair)
@@ -160,10 +159,10 @@ func pairsOf(ended []endedPair, records [][]byte) []Pair {
 }
 
 func comparePair(a, b Pair) int {
-	if a.A != b.A {
-		return int(a.A) - int(b.A)
+	if a.LowerRank != b.LowerRank {
+		return int(a.LowerRank) - int(b.LowerRank)
 	}
-	return int(a.B) - int(b.B)
+	return int(a.HigherRank) - int(b.HigherRank)
 }
 
 func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
@@ -201,28 +200,26 @@ func encodeTable(id uint64, d tableDecision, records [][]byte) ([]byte, error) {
 
 // Table is a table in memory that another process may write to. Each byte is read once at each use, and checked.
 type Table struct {
-	bytes []byte
-	id    uint64
-	size  int
-	// Offset of the offsets.
-	offsets int
-	// Offset of the ranks in the order of their nonces.
-	ranks int
-	// Offset of the records.
-	records      int
+	tableBytes  []byte
+	contextID   uint64
+	memberCount int
+	// Offsets in tableBytes. The ranks are in the order of their nonces.
+	offsetsAt    int
+	ranksAt      int
+	recordsAt    int
 	capabilities [][]byte
 	decision     Decision
 }
 
 // Record is a member in a table.
 type Record struct {
-	Nonce   uint64
-	Edition uint32
+	Nonce       uint64
+	CardEdition uint32
 	// Encoded. It must not be changed.
 	Capabilities []byte
 	Card         []byte // Encoded.
-	// Under cid.PolicyGather, its id for the communicator.
-	Local cid.Local
+	// Of the communicator, under cid.PolicyGather.
+	LocalID cid.Local
 }
 
 // OpenTable checks the head of a table of a group of that size, and returns it. It keeps b. It reads no record.
@@ -237,21 +234,21 @@ func OpenTable(b []byte, size int) (*Table, error) {
 	if n := binary.LittleEndian.Uint32(head[4:]); uint64(n) != uint64(size) {
 		return nil, fmt.Errorf("a table of %d members in place of %d", n, size)
 	}
-	t := &Table{size: size, id: binary.LittleEndian.Uint64(head[8:])}
+	t := &Table{memberCount: size, contextID: binary.LittleEndian.Uint64(head[8:])}
 	length, decision := binary.LittleEndian.Uint64(head[16:]), uint64(binary.LittleEndian.Uint32(head[24:]))
 	switch begin := uint64(align(tableHeader+int(decision))) + 8*uint64(size); {
-	case t.id == 0:
+	case t.contextID == 0:
 		return nil, errors.New("a table without a context id")
 	case length > uint64(len(b)) || decision > maxDecision || begin > length:
 		return nil, fmt.Errorf("a table of %d bytes in %d, with %d of the decision", length, len(b), decision)
 	case length > begin+8+MaxMember*uint64(size):
 		return nil, fmt.Errorf("a table of %d bytes for %d members, over %d per member", length, size, MaxMember)
 	}
-	t.bytes = b[:length:length]
-	t.offsets = align(tableHeader + int(decision))
-	t.ranks = t.offsets + 4*size
-	t.records = t.ranks + 4*size
-	return t, t.decode(slices.Clone(t.bytes[tableHeader : tableHeader+decision]))
+	t.tableBytes = b[:length:length]
+	t.offsetsAt = align(tableHeader + int(decision))
+	t.ranksAt = t.offsetsAt + 4*size
+	t.recordsAt = t.ranksAt + 4*size
+	return t, t.decode(slices.Clone(t.tableBytes[tableHeader : tableHeader+decision]))
 }
 
 func (t *Table) decode(b []byte) error {
@@ -260,75 +257,77 @@ func (t *Table) decode(b []byte) error {
 		return err
 	}
 	t.capabilities = d.Capabilities
-	t.decision = Decision{Offer: pml.Capabilities{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
-		IDs: cid.Decision{Policy: cid.Policy(d.Policy), Common: cid.Local(d.Common)}, Pairs: d.Pairs}
+	t.decision = Decision{ChosenCapabilities: pml.Capabilities{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
+		IDs: cid.Decision{Policy: cid.Policy(d.Policy), Common: cid.Local(d.CommonID)}, ReconnectPairs: d.ReconnectPairs}
 	if p := t.decision.IDs.Policy; p < cid.PolicyAgree || p > cid.PolicyLazy || p == cid.PolicyAgree && !t.decision.IDs.Common.Valid() {
 		return fmt.Errorf("a table with policy %v and id %v", p, t.decision.IDs.Common)
 	}
-	for _, p := range d.Pairs {
-		if p.A >= p.B || uint64(p.B) >= uint64(t.size) {
-			return fmt.Errorf("a table with a pair of rank %d and %d", p.A, p.B)
+	for _, p := range d.ReconnectPairs {
+		if p.LowerRank >= p.HigherRank || uint64(p.HigherRank) >= uint64(t.memberCount) {
+			return fmt.Errorf("a table with a pair of rank %d and %d", p.LowerRank, p.HigherRank)
 		}
 	}
 	return nil
 }
 
 // ID returns the context id of the communicator.
-func (t *Table) ID() uint64 { return t.id }
+func (t *Table) ID() uint64 { return t.contextID }
 
 // Decision returns the decision. Its slices must not be changed.
 func (t *Table) Decision() Decision { return t.decision }
 
 // Bytes returns the bytes of the table, which are shared and must not be changed.
-func (t *Table) Bytes() []byte { return t.bytes }
+func (t *Table) Bytes() []byte { return t.tableBytes }
 
 // word returns the u32 at an offset that is in the table.
 func (t *Table) word(at int) uint32 {
 	var b [4]byte
-	copy(b[:], t.bytes[at:])
+	copy(b[:], t.tableBytes[at:])
 	return binary.LittleEndian.Uint32(b[:])
 }
 
 // Record returns the record of a rank, which is in range. Its card is a copy, appended to card.
 func (t *Table) Record(rank int, card []byte) (Record, error) {
-	at := t.records + 8*int(t.word(t.offsets+4*rank))
-	if at+recordSize > len(t.bytes) {
-		return Record{}, fmt.Errorf("record of rank %d at %d in a table of %d bytes", rank, at, len(t.bytes))
+	at := t.recordsAt + 8*int(t.word(t.offsetsAt+4*rank))
+	if at+recordSize > len(t.tableBytes) {
+		return Record{}, fmt.Errorf("record of rank %d at %d in a table of %d bytes", rank, at, len(t.tableBytes))
 	}
 	var head [recordSize]byte
-	copy(head[:], t.bytes[at:])
+	copy(head[:], t.tableBytes[at:])
 	r := Record{
-		Local:   cid.Local(binary.LittleEndian.Uint32(head[4:])),
-		Nonce:   nonceOf(head[:]),
-		Edition: binary.LittleEndian.Uint32(head[16:]),
+		LocalID:     cid.Local(binary.LittleEndian.Uint32(head[4:])),
+		Nonce:       nonceOf(head[:]),
+		CardEdition: binary.LittleEndian.Uint32(head[16:]),
 	}
 	index, length := int(binary.LittleEndian.Uint16(head[20:])), int(binary.LittleEndian.Uint16(head[22:]))
-	if got := binary.LittleEndian.Uint32(head[:]); uint64(got) != uint64(rank) || r.Nonce == 0 || index >= len(t.capabilities) || at+recordSize+length > len(t.bytes) {
+	if got := binary.LittleEndian.Uint32(head[:]); uint64(got) != uint64(rank) || r.Nonce == 0 || index >= len(t.capabilities) || at+recordSize+length > len(t.tableBytes) {
 		return Record{}, fmt.Errorf("record of rank %d with rank %d, nonce %#x, capabilities %d and a card of %d bytes", rank, got, r.Nonce, index, length)
 	}
 	r.Capabilities = t.capabilities[index]
-	r.Card = append(card, t.bytes[at+recordSize:][:length]...)
+	r.Card = append(card, t.tableBytes[at+recordSize:][:length]...)
 	return r, nil
 }
 
 // Nonce returns the nonce of a rank, which is in range, or 0 if the table has no proper record of it.
 func (t *Table) Nonce(rank int) uint64 {
-	at := t.records + 8*int(t.word(t.offsets+4*rank))
-	if at+recordSize > len(t.bytes) {
+	at := t.recordsAt + 8*int(t.word(t.offsetsAt+4*rank))
+	if at+recordSize > len(t.tableBytes) {
 		return 0
 	}
 	var head [16]byte
-	copy(head[:], t.bytes[at:])
+	copy(head[:], t.tableBytes[at:])
 	return nonceOf(head[:])
 }
 
 // rankAt returns the rank at an index of the order of the nonces.
-func (t *Table) rankAt(i int) int { return int(min(uint64(t.word(t.ranks+4*i)), uint64(t.size-1))) }
+func (t *Table) rankAt(i int) int {
+	return int(min(uint64(t.word(t.ranksAt+4*i)), uint64(t.memberCount-1)))
+}
 
 // CheckOrder returns an error if Find does not find all members, or if two have one nonce.
 func (t *Table) CheckOrder() error {
 	last := uint64(0)
-	for i := range t.size {
+	for i := range t.memberCount {
 		rank := t.rankAt(i)
 		nonce := t.Nonce(rank)
 		if nonce <= last {
@@ -341,8 +340,8 @@ func (t *Table) CheckOrder() error {
 
 // Find returns the rank with a nonce, or -1.
 func (t *Table) Find(nonce uint64) int {
-	i := sort.Search(t.size, func(i int) bool { return t.Nonce(t.rankAt(i)) >= nonce })
-	if i == t.size {
+	i := sort.Search(t.memberCount, func(i int) bool { return t.Nonce(t.rankAt(i)) >= nonce })
+	if i == t.memberCount {
 		return -1
 	}
 	if rank := t.rankAt(i); nonce != 0 && t.Nonce(rank) == nonce {

@@ -24,17 +24,17 @@ func children(index, n int) []int {
 // Schedule has the deadlines of a creation, as times since its call.
 type Schedule struct {
 	timeout time.Duration
-	// By level, the number of steps below it in the tree.
-	steps  []int
-	height int
+	// Number of steps in the tree, by level.
+	stepsBelow []int
+	treeHeight int
 }
 
 // NewSchedule returns the deadlines for a timeout of the bootstrap.
 func NewSchedule(l *Layout, timeout time.Duration) Schedule {
-	s := Schedule{timeout: timeout, steps: []int{0}, height: 1}
+	s := Schedule{timeout: timeout, stepsBelow: []int{0}, treeHeight: 1}
 	for _, d := range l.depths() {
-		s.steps = append(s.steps, s.height)
-		s.height += d
+		s.stepsBelow = append(s.stepsBelow, s.treeHeight)
+		s.treeHeight += d
 	}
 	return s
 }
@@ -60,10 +60,10 @@ const (
 // All members have joined by then, so that only a suspended process reaches it, and the processes next to that one reach theirs first.
 // It is later than the timeout, because the other process may have begun as much later.
 func (s Schedule) message(p phase, level, child int) time.Duration {
-	step := s.steps[level] + child
+	step := s.stepsBelow[level] + child
 	if p == distributing || p == committing {
-		step = s.height - step
+		step = s.treeHeight - step
 	}
-	steps := int(phases) * (s.height + 1)
-	return s.timeout + s.timeout*time.Duration(int(p)*(s.height+1)+step)/time.Duration(steps)
+	steps := int(phases) * (s.treeHeight + 1)
+	return s.timeout + s.timeout*time.Duration(int(p)*(s.treeHeight+1)+step)/time.Duration(steps)
 }

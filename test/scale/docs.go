@@ -54,7 +54,7 @@ func measureRow(o options, nodes int) (row, error) {
 				return cost{}, fmt.Errorf("member %d: %w", i, outcome.Err)
 			}
 		}
-		return cost{elapsed: result.Elapsed, roundCount: result.Rounds, launcherBytes: result.MostLauncherBytes}, nil
+		return cost{elapsed: result.Elapsed, roundCount: result.LongestChain, launcherBytes: result.MostLauncherBytes}, nil
 	}
 	one := o
 	one.nodeCount = 1
@@ -79,8 +79,8 @@ func measureRow(o options, nodes int) (row, error) {
 	if err != nil {
 		return r, err
 	}
-	r.worldCost = cost{world.Elapsed, world.Rounds, world.MostLauncherBytes, int64(world.tableBytes)}
-	r.sparseCost = cost{shared.elapsed + roots.Elapsed, shared.roundCount + roots.Rounds, shared.launcherBytes + roots.MostLauncherBytes, int64(roots.tableBytes + roots.tableBytes/nodes*o.procsPerNode)}
+	r.worldCost = cost{world.Elapsed, world.LongestChain, world.MostLauncherBytes, int64(world.tableBytes)}
+	r.sparseCost = cost{shared.elapsed + roots.Elapsed, shared.roundCount + roots.LongestChain, shared.launcherBytes + roots.MostLauncherBytes, int64(roots.tableBytes + roots.tableBytes/nodes*o.procsPerNode)}
 	return r, nil
 }
 

@@ -32,12 +32,12 @@ func newCreation(r wireuptest.Result, s *samples) (*creation, error) {
 	}
 	var peers []int
 	for i := range r.Outcomes {
-		peers = append(peers, r.Outcomes[i].Peers)
+		peers = append(peers, r.Outcomes[i].PeerCount)
 	}
 	slices.Sort(peers)
 	c.sampleCount, c.ordinaryPeers, c.mostPeers = len(s.sampleList), peers[len(peers)/2], peers[len(peers)-1]
 	for _, x := range s.sampleList {
-		x.peerCount = r.Outcomes[x.groupRank].Peers
+		x.peerCount = r.Outcomes[x.groupRank].PeerCount
 	}
 	slices.SortStableFunc(s.sampleList, func(a, b *sample) int { return a.peerCount - b.peerCount })
 	last := len(s.sampleList) - 1
@@ -86,16 +86,16 @@ func heap() int64 {
 // report prints a creation.
 func report(out io.Writer, title string, c *creation) {
 	fmt.Fprintf(out, "%s\n", title)
-	fmt.Fprintf(out, "  %d rounds, %d messages, %v\n", c.Rounds, c.Total.Messages, round(c.Elapsed))
+	fmt.Fprintf(out, "  %d rounds, %d messages, %v\n", c.LongestChain, c.TotalCounts.MessageCount, round(c.Elapsed))
 	fmt.Fprintf(out, "  bootstrap %s, at most %s by a process; messages %s\n",
-		size(c.Total.LauncherBytes), size(c.MostLauncherBytes), size(c.Total.MessageBytes))
+		size(c.TotalCounts.LauncherBytes), size(c.MostLauncherBytes), size(c.TotalCounts.MessageBytes))
 	fmt.Fprintf(out, "  kept before the first message: table %s on each node; in a process %s with %d peers in the creation, %s with %d (%d processes measured)\n",
 		size(int64(c.tableBytes)), size(c.ordinaryBytes), c.ordinaryPeers, size(c.mostBytes), c.mostPeers, c.sampleCount)
 }
 
 // checkWorld compares a world with the limits, and with a world of few nodes.
 func checkWorld(out io.Writer, c, few *creation) error {
-	ratio := float64(c.Rounds) / float64(few.Rounds)
+	ratio := float64(c.LongestChain) / float64(few.LongestChain)
 	for _, limit := range []struct {
 		name        string
 		value, most float64

@@ -85,7 +85,7 @@ func (m *members) payload(rank int) wireup.Payload {
 // job returns the creation of a communicator of a group.
 func (o options) job(m *members, group framework.Procs) wireuptest.Job {
 	return wireuptest.Job{
-		Machine: o.machine, Nodes: nodeMap(o.nodeCount, o.procsPerNode), Group: group, Timeout: timeout,
+		Machine: o.machine, NodeMap: nodeMap(o.nodeCount, o.procsPerNode), Group: group, Timeout: timeout,
 		Payload: func(member int) wireup.Payload { return m.payload(int(group.At(member).Rank)) },
 	}
 }
@@ -102,7 +102,7 @@ func runSizes(out io.Writer, o options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "world of %d nodes x %d, for reference: %d rounds, %v\n", few.nodeCount, o.procsPerNode, reference.Rounds, round(reference.Elapsed))
+	fmt.Fprintf(out, "world of %d nodes x %d, for reference: %d rounds, %v\n", few.nodeCount, o.procsPerNode, reference.LongestChain, round(reference.Elapsed))
 
 	world, err := createMeasured(o, o.world())
 	if err != nil {
@@ -182,7 +182,7 @@ func sparse(out io.Writer, o options, world *creation) error {
 	}
 	report(out, "sparse world: ROOTS", roots)
 	fmt.Fprintf(out, "sparse world: SHARED of each node\n  rounds %d, bootstrap %s, at most %s by a process, %v\n",
-		node.Rounds, size(node.Total.LauncherBytes), size(node.MostLauncherBytes), round(node.Elapsed))
+		node.LongestChain, size(node.TotalCounts.LauncherBytes), size(node.MostLauncherBytes), round(node.Elapsed))
 	tables := roots.tableBytes + o.procsPerNode*roots.tableBytes/max(o.nodeCount, 1)
 	ratio := float64(world.tableBytes) / float64(tables)
 	fmt.Fprintf(out, "  tables of a node %s, 1/%.0f of those of the world\n", size(int64(tables)), ratio)
@@ -207,7 +207,7 @@ func runFaults(out io.Writer, o options) error {
 		r := j.Run()
 		f := j.Faults[0]
 		if err := j.Check(r); err != nil {
-			return fmt.Errorf("creation %d, member %d %v at step %d: %w", i, f.Member, f.Kind, f.Step, err)
+			return fmt.Errorf("creation %d, member %d %v at step %d: %w", i, f.Member, f.Kind, f.AtStep, err)
 		}
 		text := "created"
 		for member, outcome := range r.Outcomes {
@@ -220,7 +220,7 @@ func runFaults(out io.Writer, o options) error {
 		} else {
 			failed++
 		}
-		fmt.Fprintf(out, "%d: rank %d %v at step %d: %s\n", i, f.Member, f.Kind, f.Step, text)
+		fmt.Fprintf(out, "%d: rank %d %v at step %d: %s\n", i, f.Member, f.Kind, f.AtStep, text)
 	}
 	fmt.Fprintf(out, "%d creations: %d created, %d failed alike in all members\n", o.faultyCreations, created, failed)
 	return nil
@@ -232,5 +232,5 @@ func drawFault(random *rand.Rand, o options) wireuptest.Fault {
 	if random.IntN(2) == 0 {
 		member -= member % o.procsPerNode
 	}
-	return wireuptest.Fault{Member: member, Kind: wireuptest.FaultKind(random.IntN(5)), Step: random.IntN(8 + 2*o.procsPerNode), During: random.IntN(2) == 0}
+	return wireuptest.Fault{Member: member, Kind: wireuptest.FaultKind(random.IntN(5)), AtStep: random.IntN(8 + 2*o.procsPerNode), IsDuringWait: random.IntN(2) == 0}
 }

@@ -50,16 +50,16 @@ func TestRunSizes_SomeNodes_KeepsLimits(t *testing.T) {
 
 func TestCheckWorld_LimitExceeded_ReturnsError(t *testing.T) {
 	few := new(creation)
-	few.Rounds = 10
+	few.LongestChain = 10
 	for name, change := range map[string]func(c *creation){
-		"rounds": func(c *creation) { c.Rounds = 21 },
+		"rounds": func(c *creation) { c.LongestChain = 21 },
 		"bytes":  func(c *creation) { c.MostLauncherBytes = mostLauncherBytes + 1 },
 		"table":  func(c *creation) { c.tableBytes = mostTableBytes + 1 },
 		"median": func(c *creation) { c.ordinaryBytes = mostMedianBytes + 1 },
 		"root":   func(c *creation) { c.mostBytes = mostRootBytes + 1 },
 	} {
 		c := new(creation)
-		c.Rounds = 20
+		c.LongestChain = 20
 		if err := checkWorld(io.Discard, c, few); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func (j Job) Check(r Result) error {
 	for i, o := range r.Outcomes {
 		_, isFaulty := faults[i]
 		switch {
-		case o.Died || !o.Called:
+		case o.HasDied || !o.HasCalled:
 			continue
 		case o.Table == nil && o.Err == nil:
 			return fmt.Errorf("member %d has neither a table nor an error", i)
@@ -66,8 +66,8 @@ func (j Job) names(r Result, err error) bool {
 func (j Job) checkRefused(r Result, id uint64) error {
 	died := false
 	for i, o := range r.Outcomes {
-		died = died || o.Died
-		if o.Called && !o.Died && o.Err != nil && o.Refused != id {
+		died = died || o.HasDied
+		if o.HasCalled && !o.HasDied && o.Err != nil && o.RefusedID != id {
 			return fmt.Errorf("member %d neither has nor refuses %d, which others have: %w", i, id, o.Err)
 		}
 	}
@@ -89,7 +89,7 @@ func (j Job) checkTable(r Result, member int) error {
 			return err
 		}
 		p := payload(i)
-		if record.Nonce != p.Nonce || record.Edition != p.Edition || !bytes.Equal(record.Card, p.Card) || !bytes.Equal(record.Capabilities, p.Capabilities) {
+		if record.Nonce != p.Nonce || record.CardEdition != p.Edition || !bytes.Equal(record.Card, p.Card) || !bytes.Equal(record.Capabilities, p.Capabilities) {
 			return fmt.Errorf("the table has another record of member %d than its payload", i)
 		}
 	}

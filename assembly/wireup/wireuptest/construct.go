@@ -11,21 +11,21 @@ import (
 
 // constructKey identifies the constructs that match.
 type constructKey struct {
-	level, first int
-	key          uint64
+	level, firstMember int
+	levelKey           uint64
 }
 
 // construct is a group construct. The members send their payloads to the first one, which sends them to all.
 type construct struct {
 	comm     *comm
 	payloads [][]byte
-	// Of the payloads, at the first member.
-	arrivals []time.Duration
-	depth    int
-	here     int
-	// By member, arrival of the result; nil while members are missing.
-	result []time.Duration
-	err    error
+	// At the first member.
+	payloadArrivals []time.Duration
+	chainDepth      int
+	joinedCount     int
+	// By member; nil while members are missing.
+	resultArrivals []time.Duration
+	err            error
 }
 
 // construct enters a construct, and waits for its end.
@@ -39,36 +39,36 @@ func (p *process) construct(l wireup.Level, levels uint64, payload []byte, deadl
 	}
 	c := w.constructs[key]
 	if c == nil {
-		c = &construct{comm: &comm{level: l, boxes: map[[2]int]*box{}}, payloads: make([][]byte, len(l.Members)), arrivals: make([]time.Duration, len(l.Members))}
+		c = &construct{comm: &comm{level: l, boxByEnds: map[[2]int]*box{}}, payloads: make([][]byte, len(l.Members)), payloadArrivals: make([]time.Duration, len(l.Members))}
 		w.constructs[key] = c
 	}
 	n := w.Machine.Launcher
 	p.clock += n.Overhead
-	c.payloads[l.Self], c.arrivals[l.Self] = payload, p.clock
-	if l.Self > 0 {
+	c.payloads[l.SelfIndex], c.payloadArrivals[l.SelfIndex] = payload, p.clock
+	if l.SelfIndex > 0 {
 		p.counts.LauncherBytes += int64(len(payload))
-		c.arrivals[l.Self] += w.latency(n) + n.bytes(len(payload))
-		c.depth = max(c.depth, p.depth+1)
+		c.payloadArrivals[l.SelfIndex] += w.latency(n) + n.bytes(len(payload))
+		c.chainDepth = max(c.chainDepth, p.chainDepth+1)
 	}
-	c.depth = max(c.depth, p.depth)
-	if c.here++; c.here == len(l.Members) {
+	c.chainDepth = max(c.chainDepth, p.chainDepth)
+	if c.joinedCount++; c.joinedCount == len(l.Members) {
 		delete(w.constructs, key)
 		w.complete(c)
 	}
-	isExpired := p.wait(deadline, func() bool { return c.result != nil || c.err != nil || p.isCanceled })
+	isExpired := p.wait(deadline, func() bool { return c.resultArrivals != nil || c.err != nil || p.isCanceled })
 	switch {
-	case c.result != nil:
-		p.clock = max(p.clock, c.result[l.Self])
-		p.depth = max(p.depth, c.depth)
-		if l.Self > 0 {
-			p.depth = max(p.depth, c.depth+1)
+	case c.resultArrivals != nil:
+		p.clock = max(p.clock, c.resultArrivals[l.SelfIndex])
+		p.chainDepth = max(p.chainDepth, c.chainDepth)
+		if l.SelfIndex > 0 {
+			p.chainDepth = max(p.chainDepth, c.chainDepth+1)
 		}
-		return &end{comm: c.comm, process: p, self: l.Self}, c.payloads, nil
+		return &end{comm: c.comm, process: p, selfIndex: l.SelfIndex}, c.payloads, nil
 	case c.err != nil:
 		return nil, nil, c.err
 	case p.isCanceled:
-		c.payloads[l.Self] = nil
-		c.here--
+		c.payloads[l.SelfIndex] = nil
+		c.joinedCount--
 		return nil, nil, context.Canceled
 	}
 	if isExpired {
@@ -91,19 +91,19 @@ func (w *world) complete(c *construct) {
 		total += len(b)
 	}
 	clock := time.Duration(0)
-	for _, at := range slices.Sorted(slices.Values(c.arrivals)) {
+	for _, at := range slices.Sorted(slices.Values(c.payloadArrivals)) {
 		clock = max(clock, at) + n.Overhead
 	}
-	c.result = make([]time.Duration, len(members))
+	c.resultArrivals = make([]time.Duration, len(members))
 	first := w.procs[members[0]]
 	first.counts.LauncherBytes += int64(total) * int64(len(members)-1)
 	for i := len(members) - 1; i > 0; i-- {
 		clock += n.Overhead + n.bytes(total)
-		c.result[i] = clock + w.latency(n)
+		c.resultArrivals[i] = clock + w.latency(n)
 	}
-	c.result[0] = clock
+	c.resultArrivals[0] = clock
 	for _, i := range shuffle(w.Random, len(members)) {
-		p, at := w.procs[members[i]], c.result[i]
+		p, at := w.procs[members[i]], c.resultArrivals[i]
 		w.after(at, func() { p.wake(at) })
 	}
 }
@@ -124,7 +124,7 @@ func (w *world) fail(key constructKey, err error, at time.Duration) {
 func (w *world) reported(members []int) error {
 	var failed []framework.Proc
 	for _, m := range members {
-		if len(w.faults) == 0 {
+		if len(w.faultByMember) == 0 {
 			break
 		}
 		if w.procs[m].isReported {
@@ -147,6 +147,6 @@ func (w *world) failConstructs(member int) {
 	}
 	slices.SortFunc(keys, func(a, b constructKey) int { return a.level - b.level })
 	for _, key := range keys {
-		w.fail(key, w.reported(w.constructs[key].comm.level.Members), w.procs[member].clock+w.Machine.Notice)
+		w.fail(key, w.reported(w.constructs[key].comm.level.Members), w.procs[member].clock+w.Machine.DeathReportDelay)
 	}
 }

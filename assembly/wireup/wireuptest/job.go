@@ -33,17 +33,16 @@ type Machine struct {
 	// Messages between nodes.
 	Network LogGP
 	// Messages of the bootstrap.
-	Launcher LogGP
-	// Time from the death of a process to its report.
-	Notice time.Duration
+	Launcher         LogGP
+	DeathReportDelay time.Duration
 }
 
 // Default is a machine with a network of 25 GB/s, and a bootstrap over TCP.
 var Default = Machine{
-	Node:     LogGP{Latency: 300 * time.Nanosecond, Overhead: 150 * time.Nanosecond, Gap: 100 * time.Nanosecond, PerByte: 0.1},
-	Network:  LogGP{Latency: 2 * time.Microsecond, Overhead: 300 * time.Nanosecond, Gap: 200 * time.Nanosecond, PerByte: 0.04},
-	Launcher: LogGP{Latency: 30 * time.Microsecond, Overhead: 5 * time.Microsecond, Gap: 5 * time.Microsecond, PerByte: 1},
-	Notice:   time.Millisecond,
+	Node:             LogGP{Latency: 300 * time.Nanosecond, Overhead: 150 * time.Nanosecond, Gap: 100 * time.Nanosecond, PerByte: 0.1},
+	Network:          LogGP{Latency: 2 * time.Microsecond, Overhead: 300 * time.Nanosecond, Gap: 200 * time.Nanosecond, PerByte: 0.04},
+	Launcher:         LogGP{Latency: 30 * time.Microsecond, Overhead: 5 * time.Microsecond, Gap: 5 * time.Microsecond, PerByte: 1},
+	DeathReportDelay: time.Millisecond,
 }
 
 // Namespace is the namespace of all members.
@@ -61,7 +60,7 @@ func Ranks(first, stride, count int) framework.Procs {
 // Job is one creation. The zero values of optional fields have no effect.
 type Job struct {
 	Machine Machine
-	Nodes   bootstrap.NodeMap
+	NodeMap bootstrap.NodeMap
 	Group   framework.Procs
 	Timeout time.Duration
 	// Payload returns the payload of a member at level 0. At other levels its GroupIDs and GroupEnded are removed. Nil: a small one.
@@ -69,16 +68,16 @@ type Job struct {
 	// Random, if not nil, draws the latencies and the order of the calls.
 	Random *rand.Rand
 	Faults []Fault
-	// Accept, if not nil, is called when a member accepts a table. An error makes the creation fail.
-	Accept func(member int, t *wireup.Table) error
-	// Unshared makes nodes without memory that their processes share, and Unreachable processes that cannot open it.
-	Unshared, Unreachable bool
-	// Alter, if not nil, returns the bytes that a member receives in place of a message.
-	Alter func(from, to int, message []byte) []byte
+	// AcceptTable, if not nil, is called when a member accepts a table. An error makes the creation fail.
+	AcceptTable func(member int, t *wireup.Table) error
+	// Of the nodes, and of processes other than the node roots.
+	HasNoSharedMemory, CannotOpenMemory bool
+	// AlterMessage, if not nil, returns the bytes that a member receives in place of a message.
+	AlterMessage func(from, to int, message []byte) []byte
 	// IsSingle makes a single construct of all members in place of levels. The outcomes have no table.
 	IsSingle bool
-	// Trace, if not nil, receives each step.
-	Trace func(format string, args ...any)
+	// TraceStep, if not nil, receives each step.
+	TraceStep func(format string, args ...any)
 }
 
 // FaultKind is the kind of an injected fault.
@@ -101,39 +100,38 @@ func (k FaultKind) String() string {
 type Fault struct {
 	Member int
 	Kind   FaultKind
-	Step   int
-	// It happens while the step waits, and not before the step.
-	During bool
+	AtStep int
+	// Otherwise it happens before the step.
+	IsDuringWait bool
 }
 
 // Outcome is the end of one member.
 type Outcome struct {
 	// Nil after an error.
-	Table  *wireup.Table
-	Err    error
-	Called bool
-	Died   bool
-	// Context id that the member has refused, or 0.
-	Refused uint64
+	Table     *wireup.Table
+	Err       error
+	HasCalled bool
+	HasDied   bool
+	// A context id, or 0.
+	RefusedID uint64
 	// From the start of the job to the member's return.
-	Elapsed time.Duration
-	// Number of steps, for faults.
-	Steps int
-	// Number of processes that it exchanged messages with, at each level.
-	Peers int
+	Elapsed   time.Duration
+	StepCount int
+	// Processes that it exchanged messages with, at any level.
+	PeerCount int
 	Counts
 }
 
 // Counts are the messages and bytes of one process or of all.
 type Counts struct {
-	Messages     int
+	MessageCount int
 	MessageBytes int64
 	// Payloads and results that were sent through the bootstrap.
 	LauncherBytes int64
 }
 
 func (c *Counts) add(o Counts) {
-	c.Messages += o.Messages
+	c.MessageCount += o.MessageCount
 	c.MessageBytes += o.MessageBytes
 	c.LauncherBytes += o.LauncherBytes
 }
@@ -143,10 +141,10 @@ type Result struct {
 	Layout *wireup.Layout
 	// By rank in the group.
 	Outcomes []Outcome
-	// Length of the longest chain of messages, those of the bootstrap included.
-	Rounds  int
-	Elapsed time.Duration
-	Total   Counts
+	// Length of a chain of messages, those of the bootstrap included.
+	LongestChain int
+	Elapsed      time.Duration
+	TotalCounts  Counts
 	// MostLauncherBytes is the largest number of bytes that a process sent through the bootstrap.
 	MostLauncherBytes int64
 }
@@ -158,11 +156,11 @@ func (j Job) Run() Result {
 	r := Result{Layout: w.layout, Outcomes: make([]Outcome, len(w.procs))}
 	for i, p := range w.procs {
 		p.outcome.Counts = p.counts
-		p.outcome.Steps, p.outcome.Peers = p.steps, len(p.peers)
+		p.outcome.StepCount, p.outcome.PeerCount = p.stepCount, len(p.contactedPeers)
 		r.Outcomes[i] = p.outcome
-		r.Rounds = max(r.Rounds, p.depth)
+		r.LongestChain = max(r.LongestChain, p.chainDepth)
 		r.Elapsed = max(r.Elapsed, p.outcome.Elapsed)
-		r.Total.add(p.counts)
+		r.TotalCounts.add(p.counts)
 		r.MostLauncherBytes = max(r.MostLauncherBytes, p.counts.LauncherBytes)
 	}
 	return r

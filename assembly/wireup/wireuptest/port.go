@@ -13,8 +13,8 @@ import (
 // port is the Port of a process.
 type port struct {
 	*process
-	// Key of the levels.
-	level0 uint64
+	// See wireup.Layout.Key.
+	levelKey uint64
 }
 
 func (p *port) Ended() error {
@@ -39,7 +39,7 @@ func (p *port) Construct(l wireup.Level, faults wireup.Faults, deadline time.Dur
 	if len(l.Members) == 1 {
 		return nil, [][]byte{b}, nil
 	}
-	return p.construct(l, p.level0, b, deadline)
+	return p.construct(l, p.levelKey, b, deadline)
 }
 
 func describe(fs wireup.Faults) string {
@@ -55,83 +55,83 @@ func (p *port) Draw() (uint64, error) {
 	if p.isCanceled {
 		return 0, context.Canceled
 	}
-	p.world.drawn++
-	return p.world.drawn, nil
+	p.world.lastContextID++
+	return p.world.lastContextID, nil
 }
 
 func (p *port) Share(table []byte) (shared, place []byte, err error) {
 	p.step()
-	if p.world.Unshared {
+	if p.world.HasNoSharedMemory {
 		return nil, nil, errors.New("no room")
 	}
 	p.clock += p.world.Machine.Node.bytes(len(table))
-	p.world.shared[p.member] = table
+	p.world.tableByRoot[p.member] = table
 	p.world.trace("%d: shares", p.member)
 	return table, []byte("place"), nil
 }
 
 func (p *port) Open(root wireup.Level, place []byte) ([]byte, error) {
 	p.step()
-	table := p.world.shared[root.Members[0]]
-	if p.world.Unreachable || table == nil {
+	table := p.world.tableByRoot[root.Members[0]]
+	if p.world.CannotOpenMemory || table == nil {
 		return nil, errors.New("no such memory")
 	}
 	return table, nil
 }
 
 func (p *port) Hide() {
-	if p.world.shared[p.member] != nil {
+	if p.world.tableByRoot[p.member] != nil {
 		p.world.trace("%d: hides", p.member)
 	}
-	delete(p.world.shared, p.member)
+	delete(p.world.tableByRoot, p.member)
 }
 
 func (p *port) Accept(t *wireup.Table) error {
 	p.step()
-	if p.world.Accept == nil {
+	if p.world.AcceptTable == nil {
 		return nil
 	}
-	return p.world.Accept(p.member, t)
+	return p.world.AcceptTable(p.member, t)
 }
 
 func (p *port) Refuse(id uint64, why error) {
 	p.world.trace("%d: refuses %d", p.member, id)
-	p.outcome.Refused = id
+	p.outcome.RefusedID = id
 }
 
 // comm is the communicator of a level.
 type comm struct {
 	// Its Self has no meaning.
-	level wireup.Level
-	boxes map[[2]int]*box
+	level     wireup.Level
+	boxByEnds map[[2]int]*box
 }
 
 // box is the messages from one member to another one.
 type box struct {
-	arrived []delivery
-	flying  int
-	// Arrival of the last message, before which no other one arrives.
-	last time.Duration
+	arrivedMessages []delivery
+	inFlightCount   int
+	// No other message arrives before it.
+	lastArrival time.Duration
 }
 
 type delivery struct {
-	bytes []byte
-	depth int
-	cost  time.Duration // Of the receiver.
+	messageBytes []byte
+	chainDepth   int
+	receiveCost  time.Duration
 }
 
 // end is the Comm of a process.
 type end struct {
 	*comm
-	process *process
-	self    int
+	process   *process
+	selfIndex int
 }
 
 func (c *comm) box(from, to int) *box {
-	b := c.boxes[[2]int{from, to}]
+	b := c.boxByEnds[[2]int{from, to}]
 	if b == nil {
 		b = &box{}
-		c.boxes[[2]int{from, to}] = b
+		c.boxByEnds[[2]int{from, to}] = b
 	}
 	return b
 }
@@ -145,23 +145,23 @@ func (e *end) Send(to int, message []byte) {
 	}
 	p.world.trace("%d -> %d: %v", p.member, e.level.Members[to], wireup.KindOf(message))
 	p.recordPeer(e.level.Members[to])
-	p.counts.Messages++
+	p.counts.MessageCount++
 	p.counts.MessageBytes += int64(len(message))
 	p.clock += n.Overhead
-	begin := max(p.clock, p.free)
-	p.free = begin + max(n.Gap, n.bytes(len(message)))
-	if p.world.Alter != nil {
-		message = p.world.Alter(p.member, e.level.Members[to], message)
+	begin := max(p.clock, p.networkFreeAt)
+	p.networkFreeAt = begin + max(n.Gap, n.bytes(len(message)))
+	if p.world.AlterMessage != nil {
+		message = p.world.AlterMessage(p.member, e.level.Members[to], message)
 	}
-	b := e.box(e.self, to)
-	b.last = max(b.last, begin+p.world.latency(n)+n.bytes(len(message)))
-	b.flying++
-	d := delivery{bytes: message, depth: p.depth + 1, cost: n.Overhead}
+	b := e.box(e.selfIndex, to)
+	b.lastArrival = max(b.lastArrival, begin+p.world.latency(n)+n.bytes(len(message)))
+	b.inFlightCount++
+	d := delivery{messageBytes: message, chainDepth: p.chainDepth + 1, receiveCost: n.Overhead}
 	receiver := p.world.procs[e.level.Members[to]]
-	at := b.last
+	at := b.lastArrival
 	p.world.after(at, func() {
-		b.flying--
-		b.arrived = append(b.arrived, d)
+		b.inFlightCount--
+		b.arrivedMessages = append(b.arrivedMessages, d)
 		receiver.wake(at)
 	})
 }
@@ -169,20 +169,20 @@ func (e *end) Send(to int, message []byte) {
 func (e *end) Receive(from int, deadline time.Duration, isCancelable bool) ([]byte, error) {
 	p := e.process
 	p.step()
-	b, sender := e.box(from, e.self), p.world.procs[e.level.Members[from]]
+	b, sender := e.box(from, e.selfIndex), p.world.procs[e.level.Members[from]]
 	isExpired := p.wait(deadline, func() bool {
-		return len(b.arrived) > 0 || sender.isReported && b.flying == 0 || isCancelable && p.isCanceled
+		return len(b.arrivedMessages) > 0 || sender.isReported && b.inFlightCount == 0 || isCancelable && p.isCanceled
 	})
 	switch {
 	case isCancelable && p.isCanceled:
 		return nil, context.Canceled
-	case len(b.arrived) > 0:
-		d := b.arrived[0]
-		b.arrived = b.arrived[1:]
+	case len(b.arrivedMessages) > 0:
+		d := b.arrivedMessages[0]
+		b.arrivedMessages = b.arrivedMessages[1:]
 		p.recordPeer(e.level.Members[from])
-		p.clock += d.cost
-		p.depth = max(p.depth, d.depth)
-		return d.bytes, nil
+		p.clock += d.receiveCost
+		p.chainDepth = max(p.chainDepth, d.chainDepth)
+		return d.messageBytes, nil
 	case isExpired:
 		return nil, context.DeadlineExceeded
 	}

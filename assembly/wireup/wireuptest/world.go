@@ -16,21 +16,21 @@ type world struct {
 	Job
 	layout *wireup.Layout
 	procs  []*process
-	// All ranks in the group.
-	all        []int
-	faults     map[int]Fault
-	events     events
-	sequence   uint64
-	constructs map[constructKey]*construct
-	// Tables by node root.
-	shared map[int][]byte
-	drawn  uint64 // Last context id.
-	live   int
+	// Ranks in the group.
+	allMembers    []int
+	faultByMember map[int]Fault
+	events        events
+	lastSequence  uint64
+	constructs    map[constructKey]*construct
+	// By node root.
+	tableByRoot    map[int][]byte
+	lastContextID  uint64
+	runningMembers int
 }
 
 // event is a function that runs at a time. Events of one time run in the order of their creation.
 type event struct {
-	at       time.Duration
+	dueAt    time.Duration
 	sequence uint64
 	run      func()
 }
@@ -39,7 +39,7 @@ type events []event
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].sequence < e[j].sequence
+	return e[i].dueAt < e[j].dueAt || e[i].dueAt == e[j].dueAt && e[i].sequence < e[j].sequence
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
@@ -51,7 +51,7 @@ func (e *events) Pop() any {
 }
 
 func newWorld(j Job) *world {
-	w := &world{Job: j, layout: wireup.NewLayout(j.Group, Namespace, j.Nodes), faults: map[int]Fault{}, constructs: map[constructKey]*construct{}, shared: map[int][]byte{}, drawn: 100}
+	w := &world{Job: j, layout: wireup.NewLayout(j.Group, Namespace, j.NodeMap), faultByMember: map[int]Fault{}, constructs: map[constructKey]*construct{}, tableByRoot: map[int][]byte{}, lastContextID: 100}
 	if w.layout == nil {
 		panic("wireuptest: the map lacks a member")
 	}
@@ -59,10 +59,10 @@ func newWorld(j Job) *world {
 		w.Payload = SmallPayload
 	}
 	for _, f := range j.Faults {
-		w.faults[f.Member] = f
+		w.faultByMember[f.Member] = f
 	}
 	for i := range w.layout.Size() {
-		w.procs, w.all = append(w.procs, &process{world: w, member: i}), append(w.all, i)
+		w.procs, w.allMembers = append(w.procs, &process{world: w, member: i}), append(w.allMembers, i)
 	}
 	return w
 }
@@ -78,15 +78,15 @@ func SmallPayload(member int) wireup.Payload {
 }
 
 func (w *world) after(at time.Duration, run func()) {
-	w.sequence++
-	heap.Push(&w.events, event{at, w.sequence, run})
+	w.lastSequence++
+	heap.Push(&w.events, event{at, w.lastSequence, run})
 }
 
 // run runs all events while members are in their calls. A deadline is an event only if there are faults; a job without
 // faults that stops is a defect.
 func (w *world) run() {
 	for i, p := range w.procs {
-		f, isFaulty := w.faults[i]
+		f, isFaulty := w.faultByMember[i]
 		start := time.Duration(0)
 		if w.Random != nil {
 			start = time.Duration(w.Random.Int64N(int64(100 * time.Microsecond)))
@@ -97,12 +97,12 @@ func (w *world) run() {
 		case isFaulty && f.Kind == Late:
 			start = 3 * w.Timeout
 		}
-		w.live++
+		w.runningMembers++
 		w.after(start, func() { p.start(start) })
 	}
-	for w.live > 0 {
+	for w.runningMembers > 0 {
 		if len(w.events) == 0 {
-			panic(fmt.Sprintf("wireuptest: %d members wait, and no event is left", w.live))
+			panic(fmt.Sprintf("wireuptest: %d members wait, and no event is left", w.runningMembers))
 		}
 		heap.Pop(&w.events).(event).run()
 	}
@@ -117,8 +117,8 @@ func (w *world) latency(n LogGP) time.Duration {
 }
 
 func (w *world) trace(format string, args ...any) {
-	if w.Trace != nil {
-		w.Trace(format, args...)
+	if w.TraceStep != nil {
+		w.TraceStep(format, args...)
 	}
 }
 
@@ -127,17 +127,16 @@ type process struct {
 	world  *world
 	member int
 	// It may be ahead of the event that runs.
-	clock   time.Duration
-	started time.Duration
-	// Time when the network accepts another message.
-	free time.Duration
-	// Processes that it exchanged messages with.
-	peers map[int]struct{}
+	clock     time.Duration
+	startedAt time.Duration
+	// The network accepts another message then.
+	networkFreeAt  time.Duration
+	contactedPeers map[int]struct{}
 	// Length of the longest chain of messages that led here.
-	depth   int
-	steps   int
-	counts  Counts
-	outcome Outcome
+	chainDepth int
+	stepCount  int
+	counts     Counts
+	outcome    Outcome
 
 	isCanceled bool
 	isDead     bool
@@ -145,24 +144,24 @@ type process struct {
 	isReported bool
 	hasEnded   bool
 
-	// Reports whether the wait of the process has ended; nil if it runs.
-	waits func() bool
-	// Number of waits. A deadline applies to one of them.
-	turn uint64
-	// Turn that has expired.
-	expired uint64
-	next    func() (struct{}, bool)
-	stop    func()
-	yield   func(struct{}) bool
+	// nil if the process runs.
+	isWaitOver func() bool
+	// A deadline applies to one wait.
+	waitNumber uint64
+	// Number of a wait with a deadline that has passed.
+	expiredWait uint64
+	resumeBody  func() (struct{}, bool)
+	unwindBody  func()
+	yield       func(struct{}) bool
 }
 
 // killed unwinds the coroutine of a process that dies.
 type killed struct{}
 
 func (p *process) start(at time.Duration) {
-	p.clock, p.started, p.outcome.Called = at, at, true
-	p.next, p.stop = iter.Pull(p.body)
-	p.next()
+	p.clock, p.startedAt, p.outcome.HasCalled = at, at, true
+	p.resumeBody, p.unwindBody = iter.Pull(p.body)
+	p.resumeBody()
 }
 
 // body is the coroutine of a process.
@@ -175,14 +174,14 @@ func (p *process) body(yield func(struct{}) bool) {
 			}
 		}
 		p.hasEnded = true
-		p.world.live--
+		p.world.runningMembers--
 	}()
 	w := p.world
 	if w.IsSingle {
 		p.single()
 		return
 	}
-	t, err := wireup.Create(&port{process: p, level0: p.key()}, wireup.Call{Layout: w.layout, Member: p.member, Tag: "model", Timeout: w.Timeout})
+	t, err := wireup.Create(&port{process: p, levelKey: p.key()}, wireup.Call{Layout: w.layout, Member: p.member, UserTag: "model", Timeout: w.Timeout})
 	p.outcome.Table, p.outcome.Err, p.outcome.Elapsed = t, err, p.clock
 	if err != nil {
 		w.trace("%d: %v", p.member, err)
@@ -193,23 +192,23 @@ func (p *process) body(yield func(struct{}) bool) {
 
 // single joins a construct of all members.
 func (p *process) single() {
-	l := wireup.Level{Self: p.member, Members: p.world.all}
-	_, _, err := (&port{process: p, level0: p.key()}).Construct(l, nil, p.world.Timeout)
+	l := wireup.Level{SelfIndex: p.member, Members: p.world.allMembers}
+	_, _, err := (&port{process: p, levelKey: p.key()}).Construct(l, nil, p.world.Timeout)
 	p.outcome.Err, p.outcome.Elapsed = err, p.clock
 }
 
 // recordPeer records a process that this one exchanges messages with.
 func (p *process) recordPeer(member int) {
-	if p.peers == nil {
-		p.peers = map[int]struct{}{}
+	if p.contactedPeers == nil {
+		p.contactedPeers = map[int]struct{}{}
 	}
-	p.peers[member] = struct{}{}
+	p.contactedPeers[member] = struct{}{}
 }
 
 // key is the key of the process's levels.
 func (p *process) key() uint64 {
 	rootsFrom := 0
-	if f, ok := p.world.faults[p.member]; ok && f.Kind == Other {
+	if f, ok := p.world.faultByMember[p.member]; ok && f.Kind == Other {
 		rootsFrom = 1
 	}
 	return p.world.layout.Key("model", rootsFrom)
@@ -217,35 +216,35 @@ func (p *process) key() uint64 {
 
 // step counts a step. A fault may be injected at each step.
 func (p *process) step() {
-	f, ok := p.world.faults[p.member]
-	if ok && f.Step == p.steps && !f.During {
+	f, ok := p.world.faultByMember[p.member]
+	if ok && f.AtStep == p.stepCount && !f.IsDuringWait {
 		p.inject(f)
 		if p.isDead {
 			panic(killed{})
 		}
 	}
-	p.steps++
+	p.stepCount++
 }
 
 // during injects the fault of the present step shortly after its wait has begun.
 func (p *process) during() {
-	f, ok := p.world.faults[p.member]
-	if !ok || !f.During || f.Step != p.steps-1 || f.Kind < Die {
+	f, ok := p.world.faultByMember[p.member]
+	if !ok || !f.IsDuringWait || f.AtStep != p.stepCount-1 || f.Kind < Die {
 		return
 	}
 	delay := time.Microsecond
 	if r := p.world.Random; r != nil {
 		delay = time.Duration(r.Int64N(int64(50 * time.Microsecond)))
 	}
-	turn := p.turn
+	waitNumber := p.waitNumber
 	p.world.after(p.clock+delay, func() {
-		if p.hasEnded || p.waits == nil || p.turn != turn {
+		if p.hasEnded || p.isWaitOver == nil || p.waitNumber != waitNumber {
 			return
 		}
 		p.clock = max(p.clock, p.clock+delay)
 		p.inject(f)
 		if p.isDead {
-			p.stop()
+			p.unwindBody()
 			return
 		}
 		p.wake(p.clock)
@@ -256,14 +255,14 @@ func (p *process) inject(f Fault) {
 	switch f.Kind {
 	case Die:
 		p.world.trace("%d: dies", p.member)
-		p.isDead, p.outcome.Died = true, true
-		p.world.after(p.clock+p.world.Machine.Notice, func() {
+		p.isDead, p.outcome.HasDied = true, true
+		p.world.after(p.clock+p.world.Machine.DeathReportDelay, func() {
 			p.isReported = true
 			p.world.report(p)
 		})
 	case Hang:
 		p.world.trace("%d: hangs", p.member)
-		p.isDead, p.outcome.Died = true, true
+		p.isDead, p.outcome.HasDied = true, true
 	case Cancel:
 		p.world.trace("%d: is canceled", p.member)
 		p.isCanceled = true
@@ -272,7 +271,7 @@ func (p *process) inject(f Fault) {
 
 // report wakes the processes that wait for one that has died.
 func (w *world) report(dead *process) {
-	at := dead.clock + w.Machine.Notice
+	at := dead.clock + w.Machine.DeathReportDelay
 	w.failConstructs(dead.member)
 	for _, p := range w.procs {
 		p.wake(at)
@@ -281,26 +280,26 @@ func (w *world) report(dead *process) {
 
 // wait blocks until ready returns true, which is evaluated at each wake. It reports whether the deadline has passed first.
 func (p *process) wait(deadline time.Duration, ready func() bool) (isExpired bool) {
-	p.turn++
-	turn := p.turn
-	if len(p.world.faults) > 0 {
-		at := p.started + deadline
+	p.waitNumber++
+	waitNumber := p.waitNumber
+	if len(p.world.faultByMember) > 0 {
+		at := p.startedAt + deadline
 		p.world.after(at, func() {
-			if !p.hasEnded && p.waits != nil && p.turn == turn {
-				p.expired = turn
+			if !p.hasEnded && p.isWaitOver != nil && p.waitNumber == waitNumber {
+				p.expiredWait = waitNumber
 				p.wake(at)
 			}
 		})
 	}
-	p.waits = ready
+	p.isWaitOver = ready
 	p.during()
 	for {
 		if ready() {
-			p.waits = nil
+			p.isWaitOver = nil
 			return false
 		}
-		if p.expired == turn {
-			p.waits = nil
+		if p.expiredWait == waitNumber {
+			p.isWaitOver = nil
 			return true
 		}
 		if !p.yield(struct{}{}) {
@@ -311,11 +310,11 @@ func (p *process) wait(deadline time.Duration, ready func() bool) (isExpired boo
 
 // wake continues a process that waits, if its wait has ended by that time.
 func (p *process) wake(at time.Duration) {
-	if p.hasEnded || p.isDead || p.waits == nil || p.expired != p.turn && !p.waits() {
+	if p.hasEnded || p.isDead || p.isWaitOver == nil || p.expiredWait != p.waitNumber && !p.isWaitOver() {
 		return
 	}
 	p.clock = max(p.clock, at)
-	p.next()
+	p.resumeBody()
 }
 
 // shuffle returns a random order of n, if the job is random.
