@@ -93,19 +93,19 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 // run runs a job of processes of this program itself.
 func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
 	j := s.ranks.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
-	j.Bind, j.Cores = s.o.binding(cpu.Available())
+	j.IsBound, j.CoresPerRank = s.o.binding(cpu.Available())
 	if bench == s.o.name { // And not the raw hop.
-		j.Nodes = s.o.nodes
+		j.NodeCount = s.o.nodes
 	}
 	if s.o.isElastic {
 		j.MaxRanks = processes + s.o.add
 	}
 	j.Stdout, j.Stderr, j.Note = stdout, s.stderr, note
-	if !j.Bind && j.Cores == 0 && note != nil {
+	if !j.IsBound && j.CoresPerRank == 0 && note != nil {
 		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.ranks, cpu.Available()))
 	}
 	if bench == "recover" {
-		j.Continue, j.Tolerate = true, 1
+		j.ContinuesOnFailure, j.ToleratedFailures = true, 1
 	}
 	res, err := j.Run(ctx)
 	if err != nil {

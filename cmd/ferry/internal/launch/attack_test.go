@@ -38,13 +38,13 @@ func TestOutput_PipeWithoutReaderInOutputDir_IsAnError(t *testing.T) {
 // The limit of TestAttack_ReportsWithoutEnd_TakeBoundedMemory is that of each rank. Its first excess is logged.
 func TestAttack_ReportsWithoutEnd_TakeBoundedMemory(t *testing.T) {
 	log := make(chan string, 10)
-	r := reports{bytes: map[int]int{}, logger: slog.New(lines(log))}
+	r := reports{bytesByRank: map[int]int{}, logger: slog.New(lines(log))}
 	body := make([]byte, 1<<20)
 	for range 100 {
 		r.add(Report{0, "junk", body})
 	}
 	r.add(Report{1, "report", body})
-	if n := len(r.all); n > mostReported>>20+1 || r.all[n-1].Rank != 1 {
+	if n := len(r.keptReports); n > mostReported>>20+1 || r.keptReports[n-1].Rank != 1 {
 		t.Errorf("%d reports are kept", n)
 	}
 	if len(log) != 1 {

@@ -15,18 +15,18 @@ import (
 // bind returns the processors of each rank, as Bind and Cores choose them, or nil. It is ErrConfig
 // if there are too few for Cores.
 func (j *Job) bind() ([][]int, error) {
-	if !j.Bind && j.Cores == 0 {
+	if !j.IsBound && j.CoresPerRank == 0 {
 		return nil, nil
 	}
 	order, err := cores()
 	if err != nil {
 		return nil, err
 	}
-	each := max(1, j.Cores)
-	if err := enoughCores(j.Cores, j.size, len(order)); err != nil {
+	each := max(1, j.CoresPerRank)
+	if err := enoughCores(j.CoresPerRank, j.initialSize, len(order)); err != nil {
 		return nil, err
 	}
-	bindings := make([][]int, j.size)
+	bindings := make([][]int, j.initialSize)
 	for rank := range bindings {
 		first := rank * each % len(order)
 		bindings[rank] = order[first : first+each : first+each]

@@ -18,15 +18,15 @@ const maxListed = 16
 
 // blame records a failure. The server has notified the other ranks.
 func (s *supervisor) blame(f Failure) {
-	f.At, f.Ended = time.Now(), s.shutdown.isAsked
-	if at, ok := s.srv.WithdrawnAt(f.Rank); ok && !f.Ended && f.At.Sub(at) < leaveWindow {
-		f.At = at
+	f.FailedAt, f.WasAskedToEnd = time.Now(), s.shutdown.isAsked
+	if at, ok := s.srv.WithdrawnAt(f.Rank); ok && !f.WasAskedToEnd && f.FailedAt.Sub(at) < leaveWindow {
+		f.FailedAt = at
 	}
 	s.result.Failures = append(s.result.Failures, f)
-	slices.SortStableFunc(s.result.Failures, func(a, b Failure) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(s.result.Failures, func(a, b Failure) int { return a.FailedAt.Compare(b.FailedAt) })
 	switch {
 	case s.shutdown.stage != running:
-	case s.job.Continue:
+	case s.job.ContinuesOnFailure:
 		s.note(f.String())
 	default:
 		s.shutdown.enter(failing)
@@ -35,10 +35,10 @@ func (s *supervisor) blame(f Failure) {
 
 // nameFirst reports the rank that failed first, before the others get SIGTERM.
 func (s *supervisor) nameFirst() {
-	if len(s.result.Failures) > 0 && s.live > 0 {
+	if len(s.result.Failures) > 0 && s.liveCount > 0 {
 		first := s.result.Failures[0]
-		first.Last = s.ranks[first.Rank].tail.lines() // Grace has passed since it ended.
-		s.blamed = first.Rank
+		first.LastLines = s.ranks[first.Rank].tail.lines() // Grace has passed since it ended.
+		s.blamedRank = first.Rank
 		s.note(withLast(first))
 	}
 }
@@ -48,19 +48,19 @@ func (s *supervisor) nameFirst() {
 func (s *supervisor) account() {
 	all := s.result.Failures
 	for i := range all {
-		all[i].Last = s.ranks[all[i].Rank].tail.lines()
+		all[i].LastLines = s.ranks[all[i].Rank].tail.lines()
 	}
-	own := slices.DeleteFunc(slices.Clone(all), func(f Failure) bool { return f.Ended })
+	own := slices.DeleteFunc(slices.Clone(all), func(f Failure) bool { return f.WasAskedToEnd })
 	switch {
 	case len(all) == 0:
 	case len(own) == 0:
 		if s.shutdown.interruptedBy != 0 {
 			s.note(all[0].String())
 		}
-	case s.job.Continue:
+	case s.job.ContinuesOnFailure:
 		s.listDeaths(own)
 		s.countEnded(len(all) - len(own))
-	case len(own) == 1 && s.blamed != own[0].Rank:
+	case len(own) == 1 && s.blamedRank != own[0].Rank:
 		if s.isJustPrinted(own[0]) {
 			s.note(own[0].String())
 		} else {
@@ -75,20 +75,20 @@ func (s *supervisor) account() {
 // isJustPrinted reports whether the last line of a failed rank is the last output of the job on standard error. Stacks
 // may follow the first line of a panic.
 func (s *supervisor) isJustPrinted(f Failure) bool {
-	return s.job.OutputDir == "" && s.output.stderr.lastWriter.Load() == &s.ranks[f.Rank].tail && len(f.Last) > 0 && !isPanic(f.Last[0])
+	return s.job.OutputDir == "" && s.output.stderr.lastWriter.Load() == &s.ranks[f.Rank].tail && len(f.LastLines) > 0 && !isPanic(f.LastLines[0])
 }
 
 // listFailures reports the failures of a job that they ended, the cause first.
 func (s *supervisor) listFailures(own []Failure) {
 	first := own[0]
-	if all := fold(own, withoutTime); len(all) == 1 && s.blamed != first.Rank {
+	if all := fold(own, withoutTime); len(all) == 1 && s.blamedRank != first.Rank {
 		s.note(fmt.Sprintf("%s; rank %d was the first", all[0], first.Rank))
 		return
 	}
 	s.note(fmt.Sprintf("rank %d failed first, and %s after it:", first.Rank, plural(len(own)-1, "rank", "ranks")))
 	s.note("  " + first.String())
-	if s.blamed != first.Rank { // Else they are above already.
-		for _, line := range first.Last {
+	if s.blamedRank != first.Rank { // Else they are above already.
+		for _, line := range first.LastLines {
 			s.note("      " + line)
 		}
 	}
@@ -102,8 +102,8 @@ func (s *supervisor) listFailures(own []Failure) {
 // listDeaths reports the failures of a job that continued, in the order of time.
 func (s *supervisor) listDeaths(own []Failure) {
 	limit := ""
-	if s.job.Tolerate > 0 {
-		limit = fmt.Sprintf("; the job tolerates %d", s.job.Tolerate)
+	if s.job.ToleratedFailures > 0 {
+		limit = fmt.Sprintf("; the job tolerates %d", s.job.ToleratedFailures)
 	}
 	s.note(fmt.Sprintf("%d of %s failed%s:", len(own), plural(len(s.result.Trace.Ranks), "rank", "ranks"), limit))
 	var lines []string
@@ -126,7 +126,7 @@ func (s *supervisor) listDeaths(own []Failure) {
 
 // sinceStart returns the time of a failure.
 func (s *supervisor) sinceStart(f Failure) time.Duration {
-	return f.At.Sub(s.startedAt).Round(time.Millisecond)
+	return f.FailedAt.Sub(s.startedAt).Round(time.Millisecond)
 }
 
 // listLines reports lines up to the limit of the list.
@@ -150,7 +150,7 @@ func (s *supervisor) countEnded(n int) {
 // to end have not failed by themselves, so that an interrupted job does not succeed.
 func (s *supervisor) areTolerated() bool {
 	all := s.result.Failures
-	return len(all) <= s.job.Tolerate && !slices.ContainsFunc(all, func(f Failure) bool { return f.Ended })
+	return len(all) <= s.job.ToleratedFailures && !slices.ContainsFunc(all, func(f Failure) bool { return f.WasAskedToEnd })
 }
 
 // withLast describes a failure with the most informative of its rank's last lines.
@@ -164,12 +164,12 @@ func withLast(f Failure) string {
 // lastLine returns the most informative of the last lines, or "".
 func lastLine(f Failure) string {
 	switch {
-	case len(f.Last) == 0:
+	case len(f.LastLines) == 0:
 		return ""
-	case isPanic(f.Last[0]):
-		return f.Last[0]
+	case isPanic(f.LastLines[0]):
+		return f.LastLines[0]
 	}
-	return f.Last[len(f.Last)-1]
+	return f.LastLines[len(f.LastLines)-1]
 }
 
 // plural returns, for example, "one rank" or "3 ranks".

@@ -66,7 +66,7 @@ func early() error {
 // The rank that leaves first is named, although its process ends last.
 func TestBlame_FirstLeavingRankEndsLast_IsNamed(t *testing.T) {
 	j, notes, _ := acting(t, "parts")
-	j.N = 2
+	j.RankCount = 2
 	res := run(t, j)
 	if res.Status != 3 || len(res.Failures) != 2 || res.Failures[0].Rank != 1 {
 		t.Errorf("%+v", res)
@@ -85,7 +85,7 @@ func TestBlame_FirstLeavingRankEndsLast_IsNamed(t *testing.T) {
 // A rank that had left before is not a failed one.
 func TestBlame_RankAskedToEnd_IsExcused(t *testing.T) {
 	j, notes, _ := acting(t, "early")
-	j.N = 2
+	j.RankCount = 2
 	res := run(t, j)
 	if res.Status != 5 || len(res.Failures) != 2 || res.Failures[0].Rank != 0 || len(*notes) != 1 {
 		t.Errorf("%+v, notes %q", res, *notes)
@@ -120,7 +120,7 @@ func deathsJob(t *testing.T, tolerate int) (Job, *[]string) {
 		t.Fatal(err)
 	}
 	j := shell(t, 4, deaths)
-	j.Env, j.Continue, j.Tolerate = []string{"FIFO=" + fifo}, true, tolerate
+	j.Env, j.ContinuesOnFailure, j.ToleratedFailures = []string{"FIFO=" + fifo}, true, tolerate
 	notes := new([]string)
 	j.Note = func(line string) {
 		if *notes = append(*notes, line); len(*notes) == 1 {
@@ -153,7 +153,7 @@ func TestTolerate_FailuresWithinLimit_StatusIsZero(t *testing.T) {
 
 func TestTolerate_JobIsInterrupted_StatusIsTheSignal(t *testing.T) {
 	j := shell(t, 2, "echo ready; exec sleep 100")
-	j.Continue, j.Tolerate = true, 2
+	j.ContinuesOnFailure, j.ToleratedFailures = true, 2
 	signals := make(chan os.Signal, 1)
 	j.Signals = signals
 	j.Stdout = &watcher{want: "ready", seen: func() { signals <- syscall.SIGINT }}

@@ -39,7 +39,7 @@ func (s *supervisor) startMore(o server.Order) (fit int, err error) {
 	bindings := make([][]int, o.N)
 	for i := range o.N {
 		n := o.First + i
-		if s.job.bindings != nil {
+		if s.job.processorsByRank != nil {
 			if bindings[i], err = s.leastUsedCores(); err != nil {
 				return 0, err
 			}
@@ -49,14 +49,14 @@ func (s *supervisor) startMore(o server.Order) (fit int, err error) {
 			return i, fmt.Errorf("start rank %d: %w", n, err)
 		}
 	}
-	if s.job.bindings != nil {
-		notStarted := make([][]int, o.First-len(s.job.bindings)) // Ranks of orders that failed.
-		s.job.bindings = append(append(s.job.bindings, notStarted...), bindings...)
+	if s.job.processorsByRank != nil {
+		notStarted := make([][]int, o.First-len(s.job.processorsByRank)) // Ranks of orders that failed.
+		s.job.processorsByRank = append(append(s.job.processorsByRank, notStarted...), bindings...)
 	}
 	return o.N, nil
 }
 
-// room returns the number of further ranks, up to n, for which there are cores (Job.Cores) and the
+// room returns the number of further ranks, up to n, for which there are cores (Job.CoresPerRank) and the
 // limits of this process have room. The error is the reason if there are fewer than n.
 func (s *supervisor) room(n int) (int, error) {
 	withCores, err := s.ranksWithCores(n)
@@ -87,9 +87,9 @@ func fitting(n int, check func(limits.Need) error) (int, error) {
 }
 
 // ranksWithCores returns the number of further ranks, up to n, that can have cores of their own,
-// and an error if there are fewer. Without Job.Cores, ranks share cores.
+// and an error if there are fewer. Without Job.CoresPerRank, ranks share cores.
 func (s *supervisor) ranksWithCores(n int) (int, error) {
-	each := s.job.Cores
+	each := s.job.CoresPerRank
 	if each == 0 {
 		return n, nil
 	}
@@ -117,10 +117,10 @@ const usedByRank = 2
 func (s *supervisor) coreUse() map[int]int {
 	use := map[int]int{}
 	for _, r := range s.ranks {
-		for _, core := range r.binding {
+		for _, core := range r.boundProcessors {
 			switch {
 			case r.hasEnded:
-			case s.leaving.has(r.n):
+			case s.leaving.has(r.rankNumber):
 				use[core]++
 			default:
 				use[core] += usedByRank
@@ -138,13 +138,13 @@ func (s *supervisor) leastUsedCores() ([]int, error) {
 	}
 	use := s.coreUse()
 	slices.SortStableFunc(order, func(a, b int) int { return use[a] - use[b] })
-	return order[:min(max(1, s.job.Cores), len(order))], nil
+	return order[:min(max(1, s.job.CoresPerRank), len(order))], nil
 }
 
 // kick kills the ranks from first to end-1 of an order that failed.
 func (s *supervisor) kick(first, end int) {
 	for n := first; n < end; n++ {
-		s.leaving.all = append(s.leaving.all, leavingRank{rank: s.ranks[n], grace: Grace, at: time.Now().Add(Grace), isTerm: true})
+		s.leaving.rankSteps = append(s.leaving.rankSteps, leavingRank{rank: s.ranks[n], stepGrace: Grace, stepEnd: time.Now().Add(Grace), isTerminating: true})
 		s.ranks[n].signal(syscall.SIGKILL)
 	}
 	s.leaving.set()
@@ -154,34 +154,33 @@ func (s *supervisor) kick(first, end int) {
 func (s *supervisor) excuse(r *rank) {
 	go func() {
 		r.drain()
-		s.leaving.written.Add(r)
+		s.leaving.drainedRanks.Add(r)
 	}()
 }
 
 // leavingRanks are the ranks that must end while the job continues. A rank gets SIGTERM after its
 // grace, and SIGKILL after another Grace.
 type leavingRanks struct {
-	all []leavingRank
+	rankSteps []leavingRank
 	// Set to the first deadline.
-	timer *time.Timer
-	// Ranks that have left, with written output.
-	written *server.Queue[*rank]
+	deadlineTimer *time.Timer
+	// Ranks that have left, and whose output is written.
+	drainedRanks *server.Queue[*rank]
 }
 
 type leavingRank struct {
-	rank *rank
-	// Of the present step.
-	grace time.Duration
-	at    time.Time // Its end.
+	rank      *rank
+	stepGrace time.Duration
+	stepEnd   time.Time
 	// The rank got SIGTERM.
-	isTerm bool
+	isTerminating bool
 }
 
 // depart expects the ranks to end within a time.
 func (s *supervisor) depart(ranks []int, grace time.Duration) {
 	for _, n := range ranks {
 		if r := s.ranks[n]; r != nil && !r.hasEnded && !s.leaving.has(n) {
-			s.leaving.all = append(s.leaving.all, leavingRank{rank: r, grace: grace, at: time.Now().Add(grace)})
+			s.leaving.rankSteps = append(s.leaving.rankSteps, leavingRank{rank: r, stepGrace: grace, stepEnd: time.Now().Add(grace)})
 		}
 	}
 	s.endLeaving()
@@ -190,34 +189,34 @@ func (s *supervisor) depart(ranks []int, grace time.Duration) {
 // endLeaving signals the ranks with an expired grace, and sets the timer for the others.
 func (s *supervisor) endLeaving() {
 	now := time.Now()
-	for i := range s.leaving.all {
-		d := &s.leaving.all[i]
+	for i := range s.leaving.rankSteps {
+		d := &s.leaving.rankSteps[i]
 		switch {
-		case d.at.After(now):
+		case d.stepEnd.After(now):
 			continue
-		case d.isTerm:
+		case d.isTerminating:
 			d.rank.signal(syscall.SIGKILL)
 		default:
-			if d.grace > 0 {
-				s.note(fmt.Sprintf("rank %d (pid %d) left the job %v ago and is still running: terminating it", d.rank.n, d.rank.cmd.Process.Pid, d.grace))
+			if d.stepGrace > 0 {
+				s.note(fmt.Sprintf("rank %d (pid %d) left the job %v ago and is still running: terminating it", d.rank.rankNumber, d.rank.cmd.Process.Pid, d.stepGrace))
 			}
 			d.rank.signal(syscall.SIGTERM)
-			d.isTerm = true
+			d.isTerminating = true
 		}
-		d.grace, d.at = Grace, now.Add(Grace)
+		d.stepGrace, d.stepEnd = Grace, now.Add(Grace)
 	}
 	s.leaving.set()
 }
 
 // has reports whether a rank is to end.
 func (d *leavingRanks) has(n int) bool {
-	return slices.ContainsFunc(d.all, func(x leavingRank) bool { return x.rank.n == n })
+	return slices.ContainsFunc(d.rankSteps, func(x leavingRank) bool { return x.rank.rankNumber == n })
 }
 
 // remove removes a rank that has ended. It reports whether the rank got a signal.
 func (d *leavingRanks) remove(r *rank) (wasSignaled bool) {
-	d.all = slices.DeleteFunc(d.all, func(x leavingRank) bool {
-		wasSignaled = wasSignaled || x.rank == r && x.isTerm
+	d.rankSteps = slices.DeleteFunc(d.rankSteps, func(x leavingRank) bool {
+		wasSignaled = wasSignaled || x.rank == r && x.isTerminating
 		return x.rank == r
 	})
 	d.set()
@@ -226,16 +225,16 @@ func (d *leavingRanks) remove(r *rank) (wasSignaled bool) {
 
 // restart begins the present steps again, after a stop of the job.
 func (d *leavingRanks) restart() {
-	for i := range d.all {
-		d.all[i].at = time.Now().Add(d.all[i].grace)
+	for i := range d.rankSteps {
+		d.rankSteps[i].stepEnd = time.Now().Add(d.rankSteps[i].stepGrace)
 	}
 	d.set()
 }
 
 func (d *leavingRanks) set() {
-	d.timer.Stop()
-	if len(d.all) > 0 {
-		first := slices.MinFunc(d.all, func(a, b leavingRank) int { return a.at.Compare(b.at) })
-		d.timer.Reset(time.Until(first.at))
+	d.deadlineTimer.Stop()
+	if len(d.rankSteps) > 0 {
+		first := slices.MinFunc(d.rankSteps, func(a, b leavingRank) int { return a.stepEnd.Compare(b.stepEnd) })
+		d.deadlineTimer.Reset(time.Until(first.stepEnd))
 	}
 }

@@ -131,7 +131,7 @@ func elasticJob(t *testing.T, n int, changes, conduct string) (j Job, notes *[]s
 	j = shell(t, n, "")
 	j.Program, j.Args, j.MaxRanks = os.Args[0], nil, 4
 	j.Env = []string{envAct + "=elastic", envChanges + "=" + changes, envConduct + "=" + conduct}
-	j.Tag = true
+	j.TagsLines = true
 	notes = new([]string)
 	j.Note = func(line string) { *notes = append(*notes, line) }
 	return j, notes
@@ -148,7 +148,7 @@ func succeeded(t *testing.T, j Job, res Result, notes []string) {
 
 func TestChange_AddedRanks_HaveEverythingOfTheFirst(t *testing.T) {
 	j, notes := elasticJob(t, 1, "grow:3 replace:2 shrink:3", "")
-	j.Bind = true
+	j.IsBound = true
 	res := run(t, j)
 	succeeded(t, j, res, *notes)
 	for rank := 1; rank < 5; rank++ {
@@ -156,14 +156,14 @@ func TestChange_AddedRanks_HaveEverythingOfTheFirst(t *testing.T) {
 			t.Errorf("no line of rank %d in %q", rank, stdoutOf(j))
 		}
 	}
-	if len(res.Trace.Ranks) != 5 || res.Trace.Ranks[4].Rank != 4 || res.Trace.Ranks[4].Ended == 0 {
+	if len(res.Trace.Ranks) != 5 || res.Trace.Ranks[4].Rank != 4 || res.Trace.Ranks[4].EndSeenAt == 0 {
 		t.Errorf("trace %+v", res.Trace.Ranks)
 	}
 }
 
 func TestChange_AddedRanks_HaveOutputFiles(t *testing.T) {
 	j, notes := elasticJob(t, 1, "grow:2 shrink:2", "")
-	j.OutputDir, j.Tag = t.TempDir(), false
+	j.OutputDir, j.TagsLines = t.TempDir(), false
 	res := run(t, j)
 	if res.Status != 0 {
 		t.Errorf("status %d, %q", res.Status, *notes)
@@ -185,7 +185,7 @@ func TestChange_MoreThanTheLimit_GivesTheNumberThatFits(t *testing.T) {
 	if run(t, j); !strings.Contains(stdoutOf(j), "0 fit") {
 		t.Errorf("without a limit: %s", stdoutOf(j))
 	}
-	j.N, j.MaxRanks = 3, 2
+	j.RankCount, j.MaxRanks = 3, 2
 	if _, err := j.Run(t.Context()); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "at most 2 ranks") {
 		t.Errorf("a limit below the first ranks: %v", err)
 	}
@@ -201,7 +201,7 @@ func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
 	if len(all) == 1 {
 		j, notes = elasticJob(t, 1, "grow:1", "")
 	}
-	j.MaxRanks, j.Cores = 2*len(all), 1
+	j.MaxRanks, j.CoresPerRank = 2*len(all), 1
 	res := run(t, j)
 	out := stdoutOf(j)
 	want := fmt.Sprintf("new processes: %d requested, %d fit: %d of %d cores are free", len(all), len(all)-1, len(all)-1, len(all))
@@ -213,8 +213,8 @@ func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
 	}
 	// The first order has started none of its ranks, and the last rank has the cores of the one that left.
 	used := map[int]int{}
-	last := len(res.Bindings) - 1
-	for rank, binding := range res.Bindings {
+	last := len(res.ProcessorsByRank) - 1
+	for rank, binding := range res.ProcessorsByRank {
 		if isAdded := rank > 0 && rank <= len(all); isAdded != (binding == nil) {
 			t.Errorf("rank %d is bound to %v", rank, binding)
 		}
@@ -222,8 +222,8 @@ func TestChange_CoresPerRank_AddedRanksHaveTheirOwn(t *testing.T) {
 			used[core]++
 		}
 	}
-	if last != 2*len(all) || len(used) != len(all) || used[res.Bindings[last][0]] != 2 {
-		t.Errorf("bindings %v", res.Bindings)
+	if last != 2*len(all) || len(used) != len(all) || used[res.ProcessorsByRank[last][0]] != 2 {
+		t.Errorf("bindings %v", res.ProcessorsByRank)
 	}
 }
 
@@ -289,10 +289,10 @@ func TestChange_AddedRankFails_IsUndone(t *testing.T) {
 // TestChange_HandlesADeath_StatusIsZero also without a change, where the death decides.
 func TestChange_HandlesADeath_StatusIsZero(t *testing.T) {
 	j, notes := elasticJob(t, 2, "failure replace:0 shrink:1", "die")
-	j.Continue = true
+	j.ContinuesOnFailure = true
 	succeeded(t, j, run(t, j), *notes)
 	j, notes = elasticJob(t, 2, "failure", "die")
-	j.Continue = true
+	j.ContinuesOnFailure = true
 	if res := run(t, j); res.Status != 3 || len(res.Failures) != 1 || res.Failures[0].Rank != 1 {
 		t.Errorf("status %d, failures %v, notes %q", res.Status, res.Failures, *notes)
 	}
@@ -310,7 +310,7 @@ func TestChange_RemovesTheFailedRankOfAnEndingJob_StatusIsItsOwn(t *testing.T) {
 func TestChange_TimeLimit_EndsAddedRanks(t *testing.T) {
 	j, notes := elasticJob(t, 1, "grow:2", "idle")
 	j.Timeout = 500 * time.Millisecond
-	if res := run(t, j); res.Status != StatusTimeout || len(res.Trace.Ranks) > 1 && res.Trace.Ranks[len(res.Trace.Ranks)-1].Ended == 0 {
+	if res := run(t, j); res.Status != StatusTimeout || len(res.Trace.Ranks) > 1 && res.Trace.Ranks[len(res.Trace.Ranks)-1].EndSeenAt == 0 {
 		t.Errorf("status %d, notes %q, trace %v", res.Status, *notes, res.Trace.Ranks)
 	}
 }
@@ -365,7 +365,7 @@ func TestChange_AddedRanks_AreInReportOfHang(t *testing.T) {
 func TestChange_OneRankThatMayGrow_SharesItsOutput(t *testing.T) {
 	k := &sink{}
 	for most, want := range map[int]bool{0: true, 1: true, 2: false} {
-		s := &supervisor{job: &Job{layout: layout{size: 1}, MaxRanks: most}}
+		s := &supervisor{job: &Job{layout: layout{initialSize: 1}, MaxRanks: most}}
 		if got := s.isExclusive(&rank{}, k); got != want {
 			t.Errorf("at most %d ranks: exclusive %t", most, got)
 		}

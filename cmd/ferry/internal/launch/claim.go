@@ -25,14 +25,14 @@ const dirPrefix = "ferry-"
 // process, so that a free lock is that of a launcher that was killed.
 type claim struct {
 	// Nil without a lock.
-	dir  *os.File
-	tidy sync.WaitGroup // Of removeStale.
+	lockedDir    *os.File
+	staleRemoval sync.WaitGroup // See removeStale.
 }
 
 func (c *claim) release() {
-	c.tidy.Wait()
-	if c.dir != nil {
-		c.dir.Close()
+	c.staleRemoval.Wait()
+	if c.lockedDir != nil {
+		c.lockedDir.Close()
 	}
 }
 
@@ -46,9 +46,9 @@ func listen(srv *server.Server) (*claim, error) {
 	c := &claim{}
 	// Without the lock the job runs as well; only tidying up after a kill is lost.
 	var err error
-	if c.dir, err = lock(srv.Dir()); err == nil {
+	if c.lockedDir, err = lock(srv.Dir()); err == nil {
 		base := filepath.Dir(srv.Dir())
-		c.tidy.Go(func() { removeStale(base) })
+		c.staleRemoval.Go(func() { removeStale(base) })
 	}
 	return c, nil
 }

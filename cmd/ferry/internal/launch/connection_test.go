@@ -147,7 +147,7 @@ func TestConnection_RankLosesIt_JobEnds(t *testing.T) {
 
 func TestConnection_RankLosesItWithContinue_JobContinues(t *testing.T) {
 	j, notes, input := acting(t, "cut")
-	j.LossGrace, j.Continue = time.Nanosecond, true
+	j.LossGrace, j.ContinuesOnFailure = time.Nanosecond, true
 	note := j.Note
 	j.Note = func(line string) {
 		note(line)
@@ -168,7 +168,7 @@ func TestProcessTimeout_StoppedRank_DoesNotKeepTheJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, notes, _ := acting(t, "stopped")
-			j.ProcessTimeout, j.LossGrace, j.Continue = 100*time.Millisecond, 10*time.Millisecond, c.isContinued
+			j.ProcessTimeout, j.LossGrace, j.ContinuesOnFailure = 100*time.Millisecond, 10*time.Millisecond, c.isContinued
 			res := run(t, j)
 			all := strings.Join(*notes, "\n")
 			if res.Status != 128+int(syscall.SIGKILL) || !strings.Contains(all, "has answered no query for 100ms") || !strings.Contains(all, c.last) {

@@ -15,7 +15,7 @@ import (
 // openControl serves the job's control socket, and returns its end. ending is closed when
 // the job begins to end. Without a claim there is no socket, because `ferry ps` would take the job for a dead one.
 func (j *Job) openControl(srv *server.Server, c *claim, ending <-chan struct{}, log *slog.Logger) (closeControl func(), err error) {
-	if !j.Control || c.dir == nil {
+	if !j.IsControllable || c.lockedDir == nil {
 		return func() {}, nil
 	}
 	l, err := srv.ListenBeside(control.Name)
@@ -29,7 +29,7 @@ func (j *Job) openControl(srv *server.Server, c *claim, ending <-chan struct{}, 
 func (j *Job) commandLine() string {
 	const most = 1 << 10
 	var b strings.Builder
-	for i, p := range j.parts {
+	for i, p := range j.allParts {
 		if i > 0 {
 			b.WriteString(" : ")
 		}
@@ -43,14 +43,14 @@ func (j *Job) commandLine() string {
 
 // controller is the job as users control it.
 type controller struct {
-	program string
-	srv     *server.Server
-	ending  <-chan struct{}
+	commandLine string
+	srv         *server.Server
+	jobEnding   <-chan struct{}
 }
 
 func (c *controller) isEnding() bool {
 	select {
-	case <-c.ending:
+	case <-c.jobEnding:
 		return true
 	default:
 		return false
@@ -60,7 +60,7 @@ func (c *controller) isEnding() bool {
 // Status implements control.Handler.
 func (c *controller) Status() control.Status {
 	now := c.srv.Status()
-	st := control.Status{Program: c.program, Ranks: now.Ranks, Limit: now.Limit, IsEnding: c.isEnding(), Changes: []control.Change{}}
+	st := control.Status{Program: c.commandLine, Ranks: now.Ranks, Limit: now.Limit, IsEnding: c.isEnding(), Changes: []control.Change{}}
 	for _, p := range now.Changes[:min(len(now.Changes), control.MaxChanges)] {
 		change := control.Change{
 			Type: p.Type.String(), Pset: p.Pset, Add: p.Joining, Sub: p.Leaving, State: "integrating",
@@ -88,7 +88,7 @@ func (c *controller) Resize(ctx context.Context, r control.Resize) (control.Resi
 	defer cancel(nil)
 	go func() {
 		select {
-		case <-c.ending:
+		case <-c.jobEnding:
 			cancel(errEnding)
 		case <-ctx.Done():
 		}

@@ -51,9 +51,9 @@ var stamp = regexp.MustCompile(`^(\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d\S*|tim
 func withoutTime(f Failure) string {
 	line := lastLine(f)
 	if line == "" {
-		return f.How
+		return f.HowEnded
 	}
 	line = stamp.ReplaceAllString(line, "")
 	line = strings.TrimPrefix(line, fmt.Sprintf("rank %d: ", f.Rank))
-	return f.How + ": " + line
+	return f.HowEnded + ": " + line
 }

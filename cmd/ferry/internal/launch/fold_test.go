@@ -8,7 +8,7 @@ import (
 
 func TestFold_EqualFailures_ShareALine(t *testing.T) {
 	failure := func(rank int, how string, last ...string) Failure {
-		return Failure{Rank: rank, PID: 1000 + rank, How: how, Last: last}
+		return Failure{Rank: rank, PID: 1000 + rank, HowEnded: how, LastLines: last}
 	}
 	var got []string
 	for _, g := range fold([]Failure{
@@ -43,8 +43,8 @@ func TestAccount_EqualFailures_AreFolded(t *testing.T) {
 esac`
 	for _, goesOn := range []bool{false, true} {
 		j := shell(t, 6, script)
-		j.Dir = t.TempDir()
-		j.Continue = goesOn
+		j.WorkingDir = t.TempDir()
+		j.ContinuesOnFailure = goesOn
 		var notes []string
 		j.Note = func(line string) { notes = append(notes, line) }
 		res := run(t, j)
@@ -81,7 +81,7 @@ while kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done
 echo more >&2`
 		}
 		j := shell(t, n, script)
-		j.Dir = t.TempDir()
+		j.WorkingDir = t.TempDir()
 		j.Stderr = &buffer{}
 		var notes []string
 		j.Note = func(line string) { notes = append(notes, line) }
@@ -95,7 +95,7 @@ echo more >&2`
 func TestAccount_AllFailEqually_IsOneLine(t *testing.T) {
 	// Each rank fails after the other one has written its file.
 	j := shell(t, 2, `touch $FERRY_BOOTSTRAP_LOCAL_RANK; until [ -e 0 -a -e 1 ]; do sleep 0.01; done; echo no such device >&2; exit 1`)
-	j.Dir = t.TempDir()
+	j.WorkingDir = t.TempDir()
 	var notes []string
 	j.Note = func(line string) { notes = append(notes, line) }
 	run(t, j)

@@ -14,7 +14,7 @@ import (
 
 // The account of a hang is made from reports of all ranks, since only the launcher sees
 // which rank waits for which. It has a line for each rank, then cycles of waiting ranks,
-// then the queues of each rank, and with Job.Stacks the stacks of their goroutines.
+// then the queues of each rank, and with Job.ReportsStacks the stacks of their goroutines.
 
 // Name of a rank's report of its blocked calls, and the requests for it (package mpi).
 const (
@@ -25,8 +25,8 @@ const (
 
 // hang collects the reports for one account.
 type hang struct {
-	asked   []int // Connected ranks.
-	reports map[int]blockedCalls
+	askedRanks   []int // The connected ones.
+	reportByRank map[int]blockedCalls
 	// Nil if no account is being made.
 	deadline <-chan time.Time
 }
@@ -38,34 +38,34 @@ type blockedCalls struct {
 		On   []int  `json:"on"`
 	} `json:"waits"`
 	// Calls that are not in Waits.
-	More   int    `json:"more"`
-	Queues string `json:"queues"`
-	Stacks string `json:"stacks"`
+	MoreCalls int    `json:"more"`
+	Queues    string `json:"queues"`
+	Stacks    string `json:"stacks"`
 }
 
 // askAll asks all ranks to report their blocked calls within dumpGrace.
 func (s *supervisor) askAll() {
 	how := askWaits
-	if s.job.Stacks {
+	if s.job.ReportsStacks {
 		how = askStacks
 	}
-	s.hang = hang{asked: s.srv.RequestDump(how), reports: map[int]blockedCalls{}, deadline: time.After(dumpGrace)}
+	s.hang = hang{askedRanks: s.srv.RequestDump(how), reportByRank: map[int]blockedCalls{}, deadline: time.After(dumpGrace)}
 	s.explainIfComplete()
 }
 
 // addWaits adds the report of a rank.
 func (s *supervisor) addWaits(r Report) {
 	var w blockedCalls
-	if s.hang.reports == nil || json.Unmarshal(r.Body, &w) != nil {
+	if s.hang.reportByRank == nil || json.Unmarshal(r.Body, &w) != nil {
 		return
 	}
-	s.hang.reports[r.Rank] = w
+	s.hang.reportByRank[r.Rank] = w
 	s.explainIfComplete()
 }
 
 // explainIfComplete gives the account if all have reported.
 func (s *supervisor) explainIfComplete() {
-	if len(s.hang.reports) >= len(s.hang.asked) {
+	if len(s.hang.reportByRank) >= len(s.hang.askedRanks) {
 		s.explain()
 	}
 }
@@ -83,8 +83,8 @@ func (s *supervisor) explain() {
 		s.note(text.Printable(cycle, ""))
 	}
 	for _, part := range []func(blockedCalls) string{func(w blockedCalls) string { return w.Queues }, func(w blockedCalls) string { return w.Stacks }} {
-		for _, n := range slices.Sorted(maps.Keys(h.reports)) {
-			s.show(n, part(h.reports[n]))
+		for _, n := range slices.Sorted(maps.Keys(h.reportByRank)) {
+			s.show(n, part(h.reportByRank[n]))
 		}
 	}
 	if s.shutdown.isTimedOut {
@@ -104,18 +104,18 @@ func (s *supervisor) show(rank int, report string) {
 		report += "\n"
 	}
 	report = text.Printable(report, "\n\t")
-	s.output.notes.add(func() { s.output.stderr.write([]byte(report)) })
+	s.output.noteQueue.add(func() { s.output.stderr.write([]byte(report)) })
 }
 
 // lines describes the blocked calls of a rank.
 func (h hang) lines(n int, r *rank) (all []string) {
-	w, hasReported := h.reports[n]
+	w, hasReported := h.reportByRank[n]
 	switch {
 	case r.hasEnded:
 		return []string{fmt.Sprintf("rank %d has ended", n)}
 	case isStopped(r.cmd.Process.Pid):
 		return []string{fmt.Sprintf("rank %d is stopped (SIGCONT to process %d resumes it)", n, r.cmd.Process.Pid)}
-	case !slices.Contains(h.asked, n):
+	case !slices.Contains(h.askedRanks, n):
 		return []string{fmt.Sprintf("rank %d has no session open", n)}
 	case !hasReported:
 		return []string{fmt.Sprintf("rank %d does not respond", n)}
@@ -125,7 +125,7 @@ func (h hang) lines(n int, r *rank) (all []string) {
 	for _, x := range w.Waits[:min(len(w.Waits), maxListed)] {
 		all = append(all, fmt.Sprintf("rank %d %s", n, x.What))
 	}
-	if more := w.More + max(len(w.Waits)-maxListed, 0); more > 0 {
+	if more := w.MoreCalls + max(len(w.Waits)-maxListed, 0); more > 0 {
 		all = append(all, fmt.Sprintf("rank %d waits in %d more calls", n, more))
 	}
 	return all
@@ -142,7 +142,7 @@ func isStopped(pid int) bool {
 // that a blocked call waits for. It reports each cycle once, from its lowest rank.
 func (h hang) cycles() (all []string) {
 	visited := map[int]bool{}
-	for _, start := range slices.Sorted(maps.Keys(h.reports)) {
+	for _, start := range slices.Sorted(maps.Keys(h.reportByRank)) {
 		var path []int
 		index := map[int]int{} // In path.
 		for n, ok := start, true; ok && !visited[n]; n, ok = h.next(n) {
@@ -162,7 +162,7 @@ func (h hang) cycles() (all []string) {
 
 // next returns the first rank that n waits for.
 func (h hang) next(n int) (int, bool) {
-	for _, w := range h.reports[n].Waits {
+	for _, w := range h.reportByRank[n].Waits {
 		if len(w.On) > 0 {
 			return w.On[0], true
 		}

@@ -12,7 +12,7 @@ func FuzzWaits(f *testing.F) {
 	f.Add([]byte(`{"waits":[{"what":"waits in Recv","on":[1]}],"more":2}`), []byte(`{"waits":[{"what":"waits in Send","on":[0,1]}]}`))
 	f.Add([]byte(`{"waits":[{"what":"x","on":[0]}]}`), []byte(`{"waits":[{"on":[-1]}],"more":-1,"queues":"q","stacks":"goroutine 1"}`))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		s := &supervisor{hang: hang{asked: []int{0, 1, 2}, reports: map[int]blockedCalls{}}} // Rank 2 does not report.
+		s := &supervisor{hang: hang{askedRanks: []int{0, 1, 2}, reportByRank: map[int]blockedCalls{}}} // Rank 2 does not report.
 		s.addWaits(Report{Rank: 0, Body: first})
 		s.addWaits(Report{Rank: 1, Body: second})
 		self := &rank{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}}

@@ -23,7 +23,7 @@ func TestHang_RanksWaitInCycles_EachIsReportedOnce(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.on), &on); err != nil {
 			t.Fatal(err)
 		}
-		h := hang{reports: map[int]blockedCalls{}}
+		h := hang{reportByRank: map[int]blockedCalls{}}
 		for rank, list := range on {
 			var w blockedCalls
 			body, err := json.Marshal(map[string]any{"waits": []any{map[string]any{"what": "x", "on": list}}})
@@ -33,7 +33,7 @@ func TestHang_RanksWaitInCycles_EachIsReportedOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.reports[rank] = w
+			h.reportByRank[rank] = w
 		}
 		if got := h.cycles(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %s", c.on, fmt.Sprintf("%q, want %q", got, c.want))

@@ -5,7 +5,7 @@
 //
 // It uses bootstrap/local/server, and is independent of messages. It never
 // ends the process itself, and handles no signals other than the given ones and SIGCHLD
-// (Job.Sweep).
+// (Job.SweepsDescendants).
 package launch
 
 import (
@@ -50,43 +50,41 @@ type Part struct {
 	// A path, or a name to be found in PATH. Resolve checks it beforehand.
 	Program string
 	// Without the program's name.
-	Args []string
-	// Number of ranks.
-	N int
-	// Working directory, or empty for this process's.
-	Dir string
+	Args      []string
+	RankCount int
+	// Empty for that of this process.
+	WorkingDir string
 	// NAME=value, added to this process's environment; later ones win.
 	Env []string
 }
 
 // check finds the part's program, before anything starts.
 func (p *Part) check() error {
-	if p.N < 1 {
-		return fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, p.N)
+	if p.RankCount < 1 {
+		return fmt.Errorf("%w: a job of %d ranks: want at least 1", framework.ErrConfig, p.RankCount)
 	}
 	path, err := Resolve(p.Program)
 	if err != nil {
 		return err
 	}
-	if err := checkDirectory(p.Dir); err != nil {
+	if err := checkDirectory(p.WorkingDir); err != nil {
 		return err
 	}
 	p.Program = path
 	return nil
 }
 
-// A Job describes a job. Program and N are required.
+// A Job describes a job. Program and RankCount are required.
 type Job struct {
 	// First program.
 	Part
-	// Further programs.
-	More  []Part
-	Psets []server.Pset
+	MoreParts []Part
+	Psets     []server.Pset
 	// MaxRanks is the largest number of ranks at a time, if changes of the job add some; those
 	// that leave do not count. 0: the number of the first ranks.
 	MaxRanks int
-	// Nodes divides the machine into that many nodes without common memory, as server.Options has it. 0: it is one node.
-	Nodes int
+	// NodeCount divides the machine into that many nodes without common memory, as server.Options has it. With 0 it is one node.
+	NodeCount int
 	// LeaveGrace is the time of a rank that leaves by a change until it gets
 	// SIGTERM. With 0 it is DefaultLeaveGrace.
 	LeaveGrace time.Duration
@@ -96,26 +94,26 @@ type Job struct {
 
 	// Stdin is the input of rank 0, or nil. The other ranks have none.
 	Stdin *os.File
-	// Files are open in every rank, from descriptor 3 on. They stay the caller's.
-	Files []*os.File
+	// ExtraFiles are open in every rank, from descriptor 3 on. They stay the caller's.
+	ExtraFiles []*os.File
 	Output
 	FailurePolicy
 
-	// Sweep kills all remaining descendants of ranks at the end, in any session or process group. This
+	// SweepsDescendants kills all remaining descendants of ranks at the end, in any session or process group. This
 	// process permanently becomes the parent of orphans. Its earlier children are excluded. Without
-	// Sweep, only the ranks' process groups end with them.
-	Sweep bool
+	// it, only the ranks' process groups end with them.
+	SweepsDescendants bool
 
-	// Control lets commands of the user see the job and change it (package control).
-	Control bool
+	// IsControllable lets commands of the user see the job and change it (package control).
+	IsControllable bool
 
 	// Observer follows the job, or is nil.
 	Observer Observer
 
 	// Time limit, or 0. At its end, ranks report their blocked calls.
 	Timeout time.Duration
-	// These reports have the goroutines, too.
-	Stacks bool
+	// ReportsStacks adds the goroutines to these reports.
+	ReportsStacks bool
 	// Signals for the ranks, or nil. See supervise.
 	Signals <-chan os.Signal
 	// Note gets messages for the user, one line each, such as which rank failed and how.
@@ -128,23 +126,23 @@ type Job struct {
 
 // layout is derived from a job.
 type layout struct {
-	// All parts, the first one of the job included.
-	parts []Part
-	// First ranks of all parts.
-	size int
-	// Processors by rank. It is nil if ranks are not bound.
-	bindings [][]int
+	// The first one of the job included.
+	allParts []Part
+	// Number of the first ranks of all parts.
+	initialSize int
+	// nil if ranks are not bound.
+	processorsByRank [][]int
 }
 
 // Binding binds ranks to processors.
 type Binding struct {
-	// Bind gives each rank one core, in turn; cores of their own first, then
+	// IsBound gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
-	Bind bool
-	// Cores, if not 0, gives each rank that many cores which no other rank gets, in the order of Bind. Run
+	IsBound bool
+	// CoresPerRank, if not 0, gives each rank that many cores which no other rank gets, in the order of IsBound. Run
 	// returns ErrConfig if there are too few, and an added rank is refused. GOMAXPROCS of a rank is that number, and 2 for a single
 	// core, unless the environment sets it.
-	Cores int
+	CoresPerRank int
 }
 
 // Output is where the output of ranks goes.
@@ -156,11 +154,11 @@ type Output struct {
 	// bytes. With one rank and a file, or OutputDir, every byte is written at once, and if
 	// both are the same file, the order of the rank's writes is kept. A writer is called by
 	// one goroutine at a time, and may block. Run waits for the reader of the output, unless the job is
-	// cut short (Result.OutputLost).
+	// cut short (Result.IsOutputLost).
 	Stdout, Stderr io.Writer
-	// Tag puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
+	// TagsLines puts "[rank] " before each line, on a terminal too. A line longer than MaxLine
 	// is cut into several.
-	Tag bool
+	TagsLines bool
 	// OutputDir, if not empty, gets a file for each rank, in place of Stdout and Stderr:
 	// "rank.0", or "rank.00" to "rank.15", so that their names are sorted as ranks are.
 	// It is created if necessary; files of those names are overwritten.
@@ -169,37 +167,39 @@ type Output struct {
 
 // FailurePolicy limits the effects of failed ranks.
 type FailurePolicy struct {
-	// Continue lets the other ranks continue when one fails, with a report of the failure.
+	// ContinuesOnFailure lets the other ranks continue when one fails, with a report of the failure.
 	// Otherwise they get SIGTERM after Grace, and SIGKILL after
 	// another Grace.
-	Continue bool
-	// Tolerate is the number of ranks of a job with Continue that may fail without an effect on its
+	ContinuesOnFailure bool
+	// ToleratedFailures is the number of ranks of a job with ContinuesOnFailure that may fail without an effect on its
 	// status. Ranks that a change of the job has removed do not count.
-	Tolerate int
+	ToleratedFailures int
 	// LossGrace is the time until a rank without a connection to this process counts as failed. It is the
 	// ranks' bootstrap.timeout, after which the rank has disconnected from the others. With 0 it is
 	// bootstrap.DefaultTimeout.
 	LossGrace time.Duration
 	// ProcessTimeout is the ranks' bootstrap.process_timeout. A rank that is reported dead and still
-	// runs after LossGrace ends the job, or is killed with Continue. 0: none is.
+	// runs after LossGrace ends the job, or is killed with ContinuesOnFailure. With 0, none is.
 	ProcessTimeout time.Duration
 }
 
 // Failure is the end of a rank that did not exit with status 0.
 type Failure struct {
-	Rank   int
-	PID    int
-	Status int    // 1 to 255, or 128 + signal
-	How    string // "exited with status 3", "killed by signal 9 (killed)"
+	Rank     int
+	PID      int
+	Status   int    // 1 to 255, or 128 + signal
+	HowEnded string // "exited with status 3", "killed by signal 9 (killed)"
 
-	At    time.Time // when the rank failed, or first took no further part
-	Ended bool      // after it was asked to, by this process or the user
-	// Last lines of standard error, if that passed through this process; of all output
+	FailedAt      time.Time // Or when the rank first took no further part.
+	WasAskedToEnd bool      // By this process or the user.
+	// Of standard error, if that passed through this process; of all output
 	// where both streams share a pipe.
-	Last []string
+	LastLines []string
 }
 
-func (f Failure) String() string { return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.How) }
+func (f Failure) String() string {
+	return fmt.Sprintf("rank %d (pid %d) %s", f.Rank, f.PID, f.HowEnded)
+}
 
 // mostReported bounds the memory for the reports of one rank; further ones are dropped. reportCost is that of an
 // empty report.
@@ -210,18 +210,18 @@ const (
 
 // reports collects reports, within mostReported for each rank. The first drop of a rank is logged.
 type reports struct {
-	all []Report
-	// By rank, with those that were dropped.
-	bytes  map[int]int
-	logger *slog.Logger
+	keptReports []Report
+	// With the dropped reports.
+	bytesByRank map[int]int
+	logger      *slog.Logger
 }
 
 func (r *reports) add(report Report) {
-	before := r.bytes[report.Rank]
-	r.bytes[report.Rank] += len(report.Name) + len(report.Body) + reportCost
+	before := r.bytesByRank[report.Rank]
+	r.bytesByRank[report.Rank] += len(report.Name) + len(report.Body) + reportCost
 	switch {
-	case r.bytes[report.Rank] <= mostReported:
-		r.all = append(r.all, report)
+	case r.bytesByRank[report.Rank] <= mostReported:
+		r.keptReports = append(r.keptReports, report)
 	case before <= mostReported:
 		r.logger.Warn(fmt.Sprintf("rank %d reported more than %d MiB: further reports are dropped", report.Rank, mostReported>>20))
 	}
@@ -236,7 +236,7 @@ type Report struct {
 
 // Result is how a job ended.
 type Result struct {
-	// Status is the job's exit status: 0 if all ranks' are 0, or at most Job.Tolerate failed; else that of the
+	// Status is the job's exit status: 0 if all ranks' are 0, or at most Job.ToleratedFailures failed; else that of the
 	// rank that failed first; StatusTimeout if the time was up, 128 + signal
 	// if the job was killed because of a second signal, 128 + SIGPIPE if the reader of
 	// the output has closed it, and StatusOutput if output could not be written and no
@@ -246,14 +246,14 @@ type Result struct {
 	Failures []Failure
 	// In the order of arrival.
 	Reports []Report
-	// Bindings has the processors that each rank was bound to, nil for a rank that was not
+	// ProcessorsByRank has the processors that each rank was bound to, nil for a rank that was not
 	// started. It is nil if ranks were not bound.
-	Bindings [][]int
-	// OutputLost reports that the job was cut short (by a signal, its time limit, or the
+	ProcessorsByRank [][]int
+	// IsOutputLost reports that the job was cut short (by a signal, its time limit, or the
 	// context) while its output was not read, and that the output was abandoned after Grace.
 	// A goroutine may still be blocked in a write to Stdout or Stderr, or in Note.
-	OutputLost bool
-	Trace      Trace
+	IsOutputLost bool
+	Trace        Trace
 }
 
 // Measured needs of a job. With fewer threads or less address space, the Go runtime ended a launcher in at least one of
@@ -291,28 +291,28 @@ func Resolve(program string) (string, error) {
 }
 
 // most is the largest number of ranks at a time.
-func (j *Job) most() int { return max(j.size, j.MaxRanks) }
+func (j *Job) most() int { return max(j.initialSize, j.MaxRanks) }
 
 // prepare checks the job and derives its parts and bindings.
 func (j *Job) prepare() error {
-	j.parts = append([]Part{j.Part}, j.More...)
-	j.size = 0
-	for _, p := range j.parts {
-		j.size += p.N
+	j.allParts = append([]Part{j.Part}, j.MoreParts...)
+	j.initialSize = 0
+	for _, p := range j.allParts {
+		j.initialSize += p.RankCount
 	}
-	if err := (limits.Need{Threads: threads + j.size*rankThreads, Space: space}).Check(); err != nil {
-		return fmt.Errorf("a job of %d ranks can't run here: %w", j.size, err)
+	if err := (limits.Need{Threads: threads + j.initialSize*rankThreads, Space: space}).Check(); err != nil {
+		return fmt.Errorf("a job of %d ranks can't run here: %w", j.initialSize, err)
 	}
-	if j.MaxRanks != 0 && j.MaxRanks < j.size {
-		return fmt.Errorf("%w: at most %d ranks, but the job starts with %d", framework.ErrConfig, j.MaxRanks, j.size)
+	if j.MaxRanks != 0 && j.MaxRanks < j.initialSize {
+		return fmt.Errorf("%w: at most %d ranks, but the job starts with %d", framework.ErrConfig, j.MaxRanks, j.initialSize)
 	}
-	for i := range j.parts {
-		if err := j.parts[i].check(); err != nil {
+	for i := range j.allParts {
+		if err := j.allParts[i].check(); err != nil {
 			return err
 		}
 	}
 	var err error
-	if j.bindings, err = j.bind(); err != nil {
+	if j.processorsByRank, err = j.bind(); err != nil {
 		return err
 	}
 	if j.OutputDir != "" {
@@ -340,9 +340,9 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	lost, orders := server.NewQueue[server.Lost](), server.NewQueue[server.Order]()
 	waits := make(chan Report, j.most())
 	logger, ending := slog.New(lines(serverLog)), make(chan struct{})
-	reported := reports{bytes: map[int]int{}, logger: logger}
+	reported := reports{bytesByRank: map[int]int{}, logger: logger}
 	opt := server.Options{
-		Size: j.size, MaxProcs: j.most(), Nodes: j.Nodes, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
+		Size: j.initialSize, MaxProcs: j.most(), Nodes: j.NodeCount, Psets: j.Psets, Logger: logger, OnLost: lost.Add, Order: orders.Add,
 		ProcessTimeout: j.ProcessTimeout,
 		OnReport: func(rank int, name string, body []byte) {
 			switch {
@@ -378,23 +378,23 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 	}
 
 	if j.Observer != nil {
-		j.Observer.Begin(Live{j.commandLine(), j.Nodes, srv, ending})
+		j.Observer.Begin(Live{j.commandLine(), j.NodeCount, srv, ending})
 	}
 	serving := cpu.Monotonic()
 	res, runErr := supervise(ctx, &j, srv, events{serverLog, lost, waits, orders, ending})
-	res.Trace.Begin, res.Trace.Serving = begin, serving
+	res.Trace.CalledAt, res.Trace.ServingAt = begin, serving
 	if j.Cleanup != nil {
 		j.Cleanup(srv.Namespace())
 	}
 	closeControl()
 	_ = srv.Close() // A later launcher removes its remaining files, as after a kill.
-	for len(serverLog) > 0 && !res.OutputLost {
+	for len(serverLog) > 0 && !res.IsOutputLost {
 		j.Note(<-serverLog)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	res.Reports, res.Bindings = reported.all, j.bindings
-	res.Trace.Done = cpu.Monotonic()
+	res.Reports, res.ProcessorsByRank = reported.keptReports, j.processorsByRank
+	res.Trace.TidiedUpAt = cpu.Monotonic()
 	return res, runErr
 }
 
@@ -402,18 +402,18 @@ func (j Job) Run(ctx context.Context) (Result, error) {
 // too. It is part of every Result, because a few readings of the clock per rank
 // are cheap beside the start of a process.
 type Trace struct {
-	Begin   time.Duration // Run was called
-	Serving time.Duration // ranks could connect from now on
-	Ranks   []RankTrace   // of those that were started
-	Over    time.Duration // the last rank had ended
-	Done    time.Duration // everything was tidied up
+	CalledAt     time.Duration // Call of Run.
+	ServingAt    time.Duration // Ranks could connect from now on.
+	Ranks        []RankTrace   // Of those that were started.
+	RanksEndedAt time.Duration
+	TidiedUpAt   time.Duration
 }
 
 // RankTrace has the times of one rank, as seen by the launcher. The start time in /proc/self/stat has a resolution of
 // 10 ms, more than all traced steps together.
 type RankTrace struct {
-	Rank    int
-	Fork    time.Duration // its process was asked for
-	Started time.Duration // the process runs the program
-	Ended   time.Duration // the launcher knew that it had ended
+	Rank            int
+	ForkRequestedAt time.Duration
+	RunningAt       time.Duration // The process runs the program.
+	EndSeenAt       time.Duration
 }

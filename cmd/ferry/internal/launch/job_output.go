@@ -11,7 +11,7 @@ import (
 type jobOutput struct {
 	stdout, stderr *sink
 	// One of each sink at most.
-	errors *server.Queue[error]
+	sinkErrors *server.Queue[error]
 	// First error that is not EPIPE.
 	firstError error
 	// Number of further errors that are not EPIPE.
@@ -19,14 +19,14 @@ type jobOutput struct {
 	// The reader of the output has closed it (EPIPE).
 	isUnread bool
 	// Closed when all output is written.
-	drained chan struct{}
-	notes   *notifier
-	// Closed when all notes are written; nil while more may come.
-	delivered <-chan struct{}
+	allDrained chan struct{}
+	noteQueue  *notifier
+	// nil while more may come.
+	notesDelivered <-chan struct{}
 }
 
 func newJobOutput() jobOutput {
-	return jobOutput{errors: server.NewQueue[error](), drained: make(chan struct{}), notes: newNotifier()}
+	return jobOutput{sinkErrors: server.NewQueue[error](), allDrained: make(chan struct{}), noteQueue: newNotifier()}
 }
 
 // open opens the sinks of Stdout and Stderr. There is one sink if both are the same file, so that lines
@@ -40,12 +40,12 @@ func (o *jobOutput) open(j *Job) {
 }
 
 // report queues the failure of a sink. Any goroutine may call it.
-func (o *jobOutput) report(err error) { o.errors.Add(err) }
+func (o *jobOutput) report(err error) { o.sinkErrors.Add(err) }
 
 // drain closes drained when the output of all ranks is written. All of them have ended.
 func (o *jobOutput) drain(ranks []*rank) {
 	go func() {
-		defer close(o.drained)
+		defer close(o.allDrained)
 		var all sync.WaitGroup
 		for _, r := range ranks {
 			all.Go(r.drain)
@@ -61,6 +61,6 @@ func (o *jobOutput) drain(ranks []*rank) {
 
 // closeNotes accepts no further notes, and sets delivered.
 func (o *jobOutput) closeNotes() {
-	o.notes.close()
-	o.delivered = o.notes.done
+	o.noteQueue.close()
+	o.notesDelivered = o.noteQueue.allDelivered
 }

@@ -74,7 +74,7 @@ func shell(t *testing.T, n int, script string) Job {
 			t.Errorf("left in the runtime directory: %v %v", left, err)
 		}
 	})
-	return Job{Part: Part{Program: "/bin/sh", Args: []string{"-c", script}, N: n}, Output: Output{Stdout: &buffer{}, Stderr: &buffer{}}}
+	return Job{Part: Part{Program: "/bin/sh", Args: []string{"-c", script}, RankCount: n}, Output: Output{Stdout: &buffer{}, Stderr: &buffer{}}}
 }
 
 func run(t *testing.T, j Job) Result {
@@ -127,7 +127,7 @@ func TestContinue_RankFails_OthersContinue(t *testing.T) {
 	}
 	// Rank 1 fails, and rank 0 waits until the failure is reported.
 	j := shell(t, 2, `test $FERRY_BOOTSTRAP_LOCAL_RANK = 1 && exit 4; read x <`+fifo+`; echo went on`)
-	j.Continue = true
+	j.ContinuesOnFailure = true
 	var resume sync.Once
 	j.Note = func(string) {
 		resume.Do(func() { go func() { _ = os.WriteFile(fifo, []byte("go\n"), 0) }() })
@@ -174,7 +174,7 @@ func TestOutput_TaggedLines_NeverMix(t *testing.T) {
 	// Each line is written in two pieces, so that lines of ranks would mix if
 	// pieces were passed on.
 	j := shell(t, 4, `i=0; while [ $i -lt 100 ]; do printf "aaaa"; printf "bbbb %s\n" $FERRY_BOOTSTRAP_LOCAL_RANK; i=$((i+1)); done; printf "no end"`)
-	j.Tag = true
+	j.TagsLines = true
 	run(t, j)
 	count := map[string]int{}
 	for line := range strings.Lines(stdoutOf(j)) {
@@ -193,7 +193,7 @@ func TestOutput_TaggedLines_NeverMix(t *testing.T) {
 func TestOutput_EndlessLine_MemoryIsBounded(t *testing.T) {
 	script := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", 3*MaxLine+1)
 	j := shell(t, 1, script)
-	j.Tag = true
+	j.TagsLines = true
 	run(t, j)
 	lines := strings.Split(strings.TrimSuffix(stdoutOf(j), "\n"), "\n")
 	if len(lines) != 4 || len(lines[0]) != len("[0] ")+MaxLine || len(lines[3]) != len("[0] x") {
@@ -363,7 +363,7 @@ func TestInput_RankZeroOnly_ReadsIt(t *testing.T) {
 func TestBind_EachRank_HasOneCore(t *testing.T) {
 	n := cpu.Available() + 1
 	j := shell(t, n, `grep Cpus_allowed_list /proc/self/status`)
-	j.Bind = true
+	j.IsBound = true
 	var notes []string
 	j.Note = func(s string) { notes = append(notes, s) }
 	run(t, j)
@@ -385,16 +385,16 @@ func TestBind_EachRank_HasOneCore(t *testing.T) {
 func TestCores_SeveralPerRank_BelongToOneRank(t *testing.T) {
 	n := cpu.Available()
 	j := shell(t, 1, `grep Cpus_allowed: /proc/self/status; echo $GOMAXPROCS`)
-	j.Cores = n
+	j.CoresPerRank = n
 	res := run(t, j)
-	if got := strings.Count(stdoutOf(j), "\n"); len(res.Bindings) != 1 || len(res.Bindings[0]) != n || got != 2 {
-		t.Errorf("bindings %v, output %q", res.Bindings, stdoutOf(j))
+	if got := strings.Count(stdoutOf(j), "\n"); len(res.ProcessorsByRank) != 1 || len(res.ProcessorsByRank[0]) != n || got != 2 {
+		t.Errorf("bindings %v, output %q", res.ProcessorsByRank, stdoutOf(j))
 	}
 	if want := fmt.Sprintf("\n%d\n", max(2, n)); !strings.HasSuffix(stdoutOf(j), want) {
 		t.Errorf("output %q: want GOMAXPROCS %q", stdoutOf(j), want)
 	}
 	j = shell(t, 1, "exit")
-	j.Cores, j.N = n, 2
+	j.CoresPerRank, j.RankCount = n, 2
 	if _, err := j.Run(t.Context()); !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "2 ranks with") {
 		t.Errorf("two ranks with all cores each: %v", err)
 	}
@@ -470,7 +470,7 @@ func TestRun_InvalidProgram_StartsNoRank(t *testing.T) {
 func TestRun_WorkingDirectoryAndEnvironment_ReachRanks(t *testing.T) {
 	dir := t.TempDir()
 	j := shell(t, 1, `pwd; echo $GREETING`)
-	j.Dir = dir
+	j.WorkingDir = dir
 	j.Env = []string{"GREETING=hi"}
 	run(t, j)
 	if want := dir + "\nhi\n"; stdoutOf(j) != want {
@@ -485,7 +485,7 @@ func TestRun_Files_AreOpenInRanks(t *testing.T) {
 	}
 	defer r.Close()
 	j := shell(t, 2, `echo here >&3`)
-	j.Files = []*os.File{w}
+	j.ExtraFiles = []*os.File{w}
 	run(t, j)
 	w.Close()
 	got, err := io.ReadAll(r)
@@ -525,7 +525,7 @@ func TestClaim_DirectoriesOfKilledLaunchers_AreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	run(t, Job{Part: Part{Program: "/bin/true", N: 1}})
+	run(t, Job{Part: Part{Program: "/bin/true", RankCount: 1}})
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
 		t.Errorf("the stale directory is still there: %v", err)
 	}

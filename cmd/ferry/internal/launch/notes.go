@@ -6,18 +6,18 @@ import "sync"
 // supervisor uses it for Job.Note and for writes to standard error, which may block until they are
 // read.
 type notifier struct {
-	// Closed when all is delivered after close.
-	done chan struct{}
+	// Closed after close and the last call.
+	allDelivered chan struct{}
 
-	mu       sync.Mutex
-	changed  sync.Cond
-	queue    []func()
-	isClosed bool
+	mu           sync.Mutex
+	queueChanged sync.Cond
+	pendingCalls []func()
+	isClosed     bool
 }
 
 func newNotifier() *notifier {
-	n := &notifier{done: make(chan struct{})}
-	n.changed.L = &n.mu
+	n := &notifier{allDelivered: make(chan struct{})}
+	n.queueChanged.L = &n.mu
 	go n.run()
 	return n
 }
@@ -25,9 +25,9 @@ func newNotifier() *notifier {
 // add queues a call. It never blocks.
 func (n *notifier) add(call func()) {
 	n.mu.Lock()
-	n.queue = append(n.queue, call)
+	n.pendingCalls = append(n.pendingCalls, call)
 	n.mu.Unlock()
-	n.changed.Signal()
+	n.queueChanged.Signal()
 }
 
 // close ends the goroutine after the calls that are queued.
@@ -35,18 +35,18 @@ func (n *notifier) close() {
 	n.mu.Lock()
 	n.isClosed = true
 	n.mu.Unlock()
-	n.changed.Signal()
+	n.queueChanged.Signal()
 }
 
 func (n *notifier) run() {
-	defer close(n.done)
+	defer close(n.allDelivered)
 	for {
 		n.mu.Lock()
-		for len(n.queue) == 0 && !n.isClosed {
-			n.changed.Wait()
+		for len(n.pendingCalls) == 0 && !n.isClosed {
+			n.queueChanged.Wait()
 		}
-		calls := n.queue
-		n.queue = nil
+		calls := n.pendingCalls
+		n.pendingCalls = nil
 		n.mu.Unlock()
 		if len(calls) == 0 {
 			return

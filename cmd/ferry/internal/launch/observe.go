@@ -21,15 +21,15 @@ const trafficName = "traffic"
 // Live is a running job. Its methods may be called concurrently, also after the end of the job.
 type Live struct {
 	// Programs and arguments.
-	Program string
-	// Number of nodes of a divided job, else 0 or 1.
-	Nodes  int
-	srv    *server.Server
-	ending <-chan struct{}
+	CommandLine string
+	// Of a divided job, else 0 or 1.
+	NodeCount int
+	srv       *server.Server
+	jobEnding <-chan struct{}
 }
 
 // IsEnding reports whether the job has begun to end.
-func (l Live) IsEnding() bool { return (&controller{ending: l.ending}).isEnding() }
+func (l Live) IsEnding() bool { return (&controller{jobEnding: l.jobEnding}).isEnding() }
 
 // Snapshot returns the state of the job with up to mostPsets of the latest process sets.
 func (l Live) Snapshot(mostPsets int) server.Snapshot { return l.srv.Snapshot(mostPsets) }

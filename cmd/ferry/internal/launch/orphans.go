@@ -28,12 +28,12 @@ const sweepStep = time.Millisecond
 
 // orphanReaper reaps the orphans of a job. Its zero value reaps none.
 type orphanReaper struct {
-	// SIGCHLD; nil without Job.Sweep.
+	// SIGCHLD; nil without Job.SweepsDescendants.
 	childEnded <-chan os.Signal
 	// Next time to reap orphans, or nil.
 	reapAt <-chan time.Time
-	// Children that are not the job's.
-	excluded []int
+	// Of children that are not the job's.
+	excludedPIDs []int
 }
 
 // schedule schedules the next reaping.

@@ -41,10 +41,10 @@ func TestSweep_KillsAllDescendants(t *testing.T) {
 			setsid sh -c '(trap "" TERM; sh -c "echo \$\$; setsid sleep 1000 & echo \$!; wait" & echo $!; wait)' &
 			while [ $(wc -w <out$FERRY_BOOTSTRAP_LOCAL_RANK) -lt 4 ]; do sleep 0.01; done; `+end)
 		j.Args[1] = `exec >out$FERRY_BOOTSTRAP_LOCAL_RANK; ` + j.Args[1]
-		j.Dir, j.Sweep = t.TempDir(), true
+		j.WorkingDir, j.SweepsDescendants = t.TempDir(), true
 		run(t, j)
-		for rank := range j.N {
-			out, err := os.ReadFile(filepath.Join(j.Dir, fmt.Sprint("out", rank)))
+		for rank := range j.RankCount {
+			out, err := os.ReadFile(filepath.Join(j.WorkingDir, fmt.Sprint("out", rank)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestSweep_EndedOrphans_AreReapedDuringJob(t *testing.T) {
 	}
 	const n = 20
 	j := shell(t, 1, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (setsid sh -c 'echo $$' &); i=$((i+1)); done; read x <%s`, n, fifo))
-	j.Sweep = true
+	j.SweepsDescendants = true
 	others := scanChildren() // left by ranks of other tests, if this process is their parent
 	mine := func() []int {
 		return slices.DeleteFunc(scanChildren(), func(pid int) bool { return slices.Contains(others, pid) })

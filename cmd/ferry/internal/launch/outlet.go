@@ -18,24 +18,23 @@ const ptyCapacity = 128 << 10
 // An outlet copies the output of a rank from the launcher's end of a pipe or
 // pseudo-terminal to a stream.
 type outlet struct {
-	file   *os.File
-	stream *stream
-	// Closed when everything is copied.
-	done chan struct{}
+	launcherEnd *os.File
+	stream      *stream
+	copyDone    chan struct{}
 }
 
 func newOutlet(file *os.File, to *stream) *outlet {
-	return &outlet{file: file, stream: to, done: make(chan struct{})}
+	return &outlet{launcherEnd: file, stream: to, copyDone: make(chan struct{})}
 }
 
 // copy runs until the end of the output. It blocks while the sink does.
 func (o *outlet) copy() {
-	defer close(o.done)
-	defer o.file.Close()
+	defer close(o.copyDone)
+	defer o.launcherEnd.Close()
 	defer o.stream.flush()
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := o.file.Read(buf)
+		n, err := o.launcherEnd.Read(buf)
 		o.stream.add(buf[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			o.copyRest(buf)
@@ -50,15 +49,15 @@ func (o *outlet) copy() {
 // drain bounds the wait for a pipe that stays open. Call it after the rank has ended.
 func (o *outlet) drain() {
 	// Fails only after the end of the copy.
-	_ = o.file.SetReadDeadline(time.Now().Add(drainGrace))
+	_ = o.launcherEnd.SetReadDeadline(time.Now().Add(drainGrace))
 }
 
 // copyRest copies the bytes that are in the pipe, without waiting for more. They include
 // the whole output of the rank. The size of the pipe bounds
 // them, also if a descendant continues to write.
 func (o *outlet) copyRest(buf []byte) {
-	_ = o.file.SetReadDeadline(time.Time{}) // An expired deadline would fail the reads.
-	conn, err := o.file.SyscallConn()
+	_ = o.launcherEnd.SetReadDeadline(time.Time{}) // An expired deadline would fail the reads.
+	conn, err := o.launcherEnd.SyscallConn()
 	if err != nil {
 		return
 	}
@@ -84,4 +83,4 @@ func (o *outlet) copyRest(buf []byte) {
 }
 
 // close releases an outlet that never ran.
-func (o *outlet) close() { o.file.Close() }
+func (o *outlet) close() { o.launcherEnd.Close() }

@@ -30,16 +30,16 @@ const MaxLine = 64 << 10
 
 // A sink is a destination of output, shared by the streams that lead to it.
 type sink struct {
-	w    io.Writer
-	file *os.File // w if the launcher opened it, and closes it; else nil
+	w         io.Writer
+	ownedFile *os.File // w if the launcher opened it, and closes it; else nil
 
 	// Of the last stream with output; nil if that has no tail.
 	lastWriter atomic.Pointer[tail]
 
 	// Held during writes.
 	mu sync.Mutex
-	// The first failure. Later output is discarded.
-	err error
+	// Later output is discarded.
+	firstErr error
 	// onError is called once, with mu held, and must not block.
 	onError func(error)
 }
@@ -48,7 +48,7 @@ type sink struct {
 func (k *sink) write(b []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err == nil && len(b) > 0 {
+	if k.firstErr == nil && len(b) > 0 {
 		k.check(WriteAll(k.w, b))
 	}
 }
@@ -58,19 +58,19 @@ func (k *sink) write(b []byte) {
 func (k *sink) finish() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.file != nil {
-		err := k.file.Close()
-		if k.err == nil {
+	if k.ownedFile != nil {
+		err := k.ownedFile.Close()
+		if k.firstErr == nil {
 			k.check(err)
 		}
-	} else if f, ok := k.w.(*os.File); ok && k.err == nil {
+	} else if f, ok := k.w.(*os.File); ok && k.firstErr == nil {
 		k.check(closeDuplicate(f))
 	}
 }
 
 func (k *sink) check(err error) {
 	if err != nil {
-		k.err = err
+		k.firstErr = err
 		k.onError(err)
 	}
 }
@@ -112,16 +112,16 @@ func closeDuplicate(f *os.File) error {
 // A stream turns the output of a rank into writes to a sink. It belongs to one outlet.
 type stream struct {
 	sink *sink
-	// Prefix of each line, or empty.
-	prefix string
+	// May be empty.
+	linePrefix string
 	// holdsLines withholds the last part of a line until its end, because another rank
 	// writes to the sink as well, or because the sink is not a file.
 	holdsLines bool
 	// Receives a copy; may be nil.
 	tail *tail
 
-	// The prefix and the bytes that are not written yet.
-	line []byte
+	// With the prefix.
+	unwrittenLine []byte
 }
 
 // add takes output of the rank. It never fails, because a rank may continue when its output is lost.
@@ -133,7 +133,7 @@ func (s *stream) add(b []byte) {
 		s.tail.add(b)
 	}
 	switch {
-	case s.prefix != "":
+	case s.linePrefix != "":
 		s.addTagged(b)
 	case s.holdsLines:
 		s.addLines(b)
@@ -145,16 +145,16 @@ func (s *stream) add(b []byte) {
 // addTagged writes each complete line with the prefix.
 func (s *stream) addTagged(b []byte) {
 	for len(b) > 0 {
-		if len(s.line) == 0 {
-			s.line = append(s.line, s.prefix...)
+		if len(s.unwrittenLine) == 0 {
+			s.unwrittenLine = append(s.unwrittenLine, s.linePrefix...)
 		}
-		n := min(len(b), MaxLine-(len(s.line)-len(s.prefix)))
+		n := min(len(b), MaxLine-(len(s.unwrittenLine)-len(s.linePrefix)))
 		end := bytes.IndexByte(b[:n], '\n')
 		if end >= 0 {
 			n = end + 1
 		}
-		s.line, b = append(s.line, b[:n]...), b[n:]
-		if end >= 0 || len(s.line)-len(s.prefix) == MaxLine {
+		s.unwrittenLine, b = append(s.unwrittenLine, b[:n]...), b[n:]
+		if end >= 0 || len(s.unwrittenLine)-len(s.linePrefix) == MaxLine {
 			s.flush()
 		}
 	}
@@ -163,25 +163,25 @@ func (s *stream) addTagged(b []byte) {
 // addLines writes all complete lines in one piece.
 func (s *stream) addLines(b []byte) {
 	complete := bytes.LastIndexByte(b, '\n') + 1
-	s.line = append(s.line, b[:complete]...)
+	s.unwrittenLine = append(s.unwrittenLine, b[:complete]...)
 	if complete > 0 {
 		s.flush()
 	}
-	if s.line = append(s.line, b[complete:]...); len(s.line) >= MaxLine {
+	if s.unwrittenLine = append(s.unwrittenLine, b[complete:]...); len(s.unwrittenLine) >= MaxLine {
 		s.flush()
 	}
 }
 
 // flush writes the withheld bytes. A tagged line that lacks an end gets one.
 func (s *stream) flush() {
-	if len(s.line) == 0 {
+	if len(s.unwrittenLine) == 0 {
 		return
 	}
-	if s.prefix != "" && s.line[len(s.line)-1] != '\n' {
-		s.line = append(s.line, '\n')
+	if s.linePrefix != "" && s.unwrittenLine[len(s.unwrittenLine)-1] != '\n' {
+		s.unwrittenLine = append(s.unwrittenLine, '\n')
 	}
-	s.sink.write(s.line)
-	s.line = s.line[:0]
+	s.sink.write(s.unwrittenLine)
+	s.unwrittenLine = s.unwrittenLine[:0]
 }
 
 // connectOutput sets the standard output and standard error of a rank that is not started
@@ -189,11 +189,11 @@ func (s *stream) flush() {
 func (s *supervisor) connectOutput(r *rank) (err error) {
 	stdout, stderr := s.output.stdout, s.output.stderr
 	if s.job.OutputDir != "" {
-		file, err := s.createOutputFile(r.n)
+		file, err := s.createOutputFile(r.rankNumber)
 		if err != nil {
 			return err
 		}
-		r.ownSink = &sink{w: file, file: file, onError: s.output.report}
+		r.ownSink = &sink{w: file, ownedFile: file, onError: s.output.report}
 		stdout, stderr = r.ownSink, r.ownSink
 	}
 	if stdout == stderr && s.sharesStream(r, stdout) {
@@ -209,7 +209,7 @@ func (s *supervisor) connectOutput(r *rank) (err error) {
 
 // isInherited reports whether ranks get the descriptor of a sink itself.
 func (s *supervisor) isInherited(k *sink) bool {
-	return s.job.OutputDir == "" && !s.job.Tag && isDevice(k.w)
+	return s.job.OutputDir == "" && !s.job.TagsLines && isDevice(k.w)
 }
 
 // sharesStream reports whether both streams of a rank with one sink share a pipe or
@@ -251,8 +251,8 @@ func (s *supervisor) connectStream(r *rank, k *sink, last *tail) (io.Writer, err
 func (s *supervisor) connectPipe(r *rank, k *sink, last *tail) (io.Writer, error) {
 	_, isFile := k.w.(*os.File)
 	out := &stream{sink: k, tail: last, holdsLines: !isFile || !s.isExclusive(r, k)}
-	if s.job.Tag {
-		out.prefix = fmt.Sprintf("[%d] ", r.n)
+	if s.job.TagsLines {
+		out.linePrefix = fmt.Sprintf("[%d] ", r.rankNumber)
 	}
 	far, near, err := os.Pipe()
 	if err != nil {

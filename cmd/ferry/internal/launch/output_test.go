@@ -38,7 +38,7 @@ func TestOutput_ReaderPausesAfterTheJob_EverythingArrives(t *testing.T) {
 		const lines = 2000 // They fit into a pipe, so that the ranks end without a reader.
 		j := shell(t, 2, fmt.Sprintf("exec 9>%s$FERRY_BOOTSTRAP_LOCAL_RANK; seq %d", fifo, lines))
 		out := &gate{isOpen: make(chan struct{})}
-		j.Stdout, j.Tag = out, tag
+		j.Stdout, j.TagsLines = out, tag
 		go func() {
 			defer close(out.isOpen)
 			for _, rank := range []string{"0", "1"} {
@@ -148,7 +148,7 @@ func TestOutput_LastWriteFails_StatusAndOneMessage(t *testing.T) {
 func TestOutput_RankFailsBeforeTheWrite_StatusIsTheRanks(t *testing.T) {
 	j := shell(t, 1, "printf x; exit 3")
 	out := &gate{isOpen: make(chan struct{})}
-	j.Stdout, j.Continue = io.MultiWriter(out, failingWriter{}), true
+	j.Stdout, j.ContinuesOnFailure = io.MultiWriter(out, failingWriter{}), true
 	var once sync.Once
 	j.Note = func(string) { once.Do(func() { close(out.isOpen) }) } // The first note names the rank.
 	if res := run(t, j); res.Status != 3 {
@@ -184,7 +184,7 @@ func TestOutput_WithoutReader_JobEnds(t *testing.T) {
 			t.Parallel()
 			w, release := unread(t)
 			// Standard error and notes go to the same pipe, as with 2>&1.
-			j := Job{Part: Part{Program: "yes", N: 2}, Output: Output{Stdout: w, Stderr: w}, Timeout: c.timeout}
+			j := Job{Part: Part{Program: "yes", RankCount: 2}, Output: Output{Stdout: w, Stderr: w}, Timeout: c.timeout}
 			j.Note = func(line string) { fmt.Fprintln(w, line) }
 			signals := make(chan os.Signal, 2)
 			j.Signals = signals
@@ -196,8 +196,8 @@ func TestOutput_WithoutReader_JobEnds(t *testing.T) {
 			}()
 			res := run(t, j)
 			release()
-			if res.Status != c.want || !res.OutputLost {
-				t.Errorf("status %d, output lost %t; want %d, true", res.Status, res.OutputLost, c.want)
+			if res.Status != c.want || !res.IsOutputLost {
+				t.Errorf("status %d, output lost %t; want %d, true", res.Status, res.IsOutputLost, c.want)
 			}
 		})
 	}
@@ -348,8 +348,8 @@ func TestOutput_TwoSignalsWhileItIsRead_NothingIsLost(t *testing.T) {
 	}
 	j.Stdout = out
 	res := run(t, j)
-	if out.lines != 2+2*2000 || res.OutputLost {
-		t.Errorf("%d lines, output lost %t", out.lines, res.OutputLost)
+	if out.lines != 2+2*2000 || res.IsOutputLost {
+		t.Errorf("%d lines, output lost %t", out.lines, res.IsOutputLost)
 	}
 }
 

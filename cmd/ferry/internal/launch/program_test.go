@@ -45,7 +45,7 @@ func TestProgram_MissingInterpreter_IsNamed(t *testing.T) {
 		"empty line":  {"#!\n", []string{"exec format error"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := Job{Part: Part{Program: executable(t, dir, "program", c.text), N: 1, Dir: dir}}
+			j := Job{Part: Part{Program: executable(t, dir, "program", c.text), RankCount: 1, WorkingDir: dir}}
 			_, err := j.Run(t.Context())
 			if !errors.Is(err, ErrNotExecutable) {
 				t.Fatalf("error %v", err)
@@ -83,7 +83,7 @@ func TestWorkingDirectory_Unusable_IsErrorWithReason(t *testing.T) {
 		file + "/below":                        "is not a directory",
 		dir + "/" + strings.Repeat("long", 99): "can't be entered: file name too long",
 	} {
-		_, err := Job{Part: Part{Program: "/bin/true", N: 1, Dir: path}}.Run(t.Context())
+		_, err := Job{Part: Part{Program: "/bin/true", RankCount: 1, WorkingDir: path}}.Run(t.Context())
 		if !errors.Is(err, framework.ErrConfig) || !strings.HasSuffix(err.Error(), "working directory "+path+" "+want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
@@ -110,7 +110,7 @@ func TestWorkingDirectory_OfRanks_IsTheirPWD(t *testing.T) {
 	} {
 		j := shell(t, 1, "echo $PWD")
 		j.Program, j.Args = "/usr/bin/env", nil
-		j.Dir = path
+		j.WorkingDir = path
 		run(t, j)
 		if !strings.Contains(stdoutOf(j), "PWD="+want+"\n") {
 			t.Errorf("in %q: PWD is not %s in %s", path, want, stdoutOf(j))

@@ -13,11 +13,11 @@ import (
 
 // A rank is one process of the job. Its outlets own its output (output.go).
 type rank struct {
-	n   int
-	cmd *exec.Cmd
+	rankNumber int
+	cmd        *exec.Cmd
 	// Nil unless the rank gets a terminal's input.
-	input   *terminalReader
-	outlets []*outlet
+	terminalInput *terminalReader
+	outlets       []*outlet
 	// childEnds are the files that only the process needs, until it has started.
 	childEnds []*os.File
 	// The rank's file in OutputDir; nil if there is none.
@@ -28,11 +28,11 @@ type rank struct {
 	hasEnded bool
 	// It was reported dead because it answered no queries.
 	isSilent bool
-	// Index in Trace.Ranks.
-	trace int
-	// Processors, or empty for all.
-	binding   []int
-	drainOnce sync.Once
+	// In Trace.Ranks.
+	traceIndex int
+	// Empty for all.
+	boundProcessors []int
+	drainOnce       sync.Once
 
 	mu sync.Mutex
 	// isRunning is false once the process may be reaped, and its process id and group id
@@ -79,8 +79,8 @@ func (r *rank) closeChildEnds() {
 
 // startCopies begins to copy input and output. The rank has started.
 func (r *rank) startCopies() {
-	if r.input != nil {
-		go r.input.run()
+	if r.terminalInput != nil {
+		go r.terminalInput.run()
 	}
 	for _, o := range r.outlets {
 		go o.copy()
@@ -92,14 +92,14 @@ func (r *rank) startCopies() {
 func (r *rank) drain() { r.drainOnce.Do(r.drainOutput) }
 
 func (r *rank) drainOutput() {
-	if r.input != nil {
-		r.input.close()
+	if r.terminalInput != nil {
+		r.terminalInput.close()
 	}
 	for _, o := range r.outlets {
 		o.drain()
 	}
 	for _, o := range r.outlets {
-		<-o.done
+		<-o.copyDone
 	}
 	if r.ownSink != nil {
 		r.ownSink.finish()
@@ -114,24 +114,24 @@ func (r *rank) abort() {
 	if r.ownSink != nil {
 		r.ownSink.finish()
 	}
-	if r.input != nil {
-		r.input.abort()
+	if r.terminalInput != nil {
+		r.terminalInput.abort()
 	}
 }
 
 // failure describes an end that is not exit status 0; ok is false for one that is.
 func (r *rank) failure(st *os.ProcessState) (f Failure, ok bool) {
-	f = Failure{Rank: r.n, PID: r.cmd.Process.Pid}
+	f = Failure{Rank: r.rankNumber, PID: r.cmd.Process.Pid}
 	ws, isWait := st.Sys().(syscall.WaitStatus)
 	switch {
 	case st.Success():
 		return f, false
 	case isWait && ws.Signaled():
 		f.Status = 128 + int(ws.Signal())
-		f.How = fmt.Sprintf("killed by signal %d (%s)", int(ws.Signal()), ws.Signal())
+		f.HowEnded = fmt.Sprintf("killed by signal %d (%s)", int(ws.Signal()), ws.Signal())
 	default:
 		f.Status = st.ExitCode()
-		f.How = fmt.Sprintf("exited with status %d", f.Status)
+		f.HowEnded = fmt.Sprintf("exited with status %d", f.Status)
 	}
 	return f, true
 }

@@ -33,7 +33,7 @@ func controlled(t *testing.T, j Job, f func(dir string, stop context.CancelFunc)
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	j.Control = true
+	j.IsControllable = true
 	j.Stdout = &watcher{want: "ready", seen: func() {
 		base := os.Getenv("XDG_RUNTIME_DIR")
 		dirs := slices.DeleteFunc(Running(), func(dir string) bool { return filepath.Dir(dir) != base })
@@ -76,9 +76,9 @@ func TestRunning_DirectoryOfADeadJob_IsNotListed(t *testing.T) {
 // TestControl_JobIsEnding_RefusesChanges while a rank takes its time.
 func TestControl_JobIsEnding_RefusesChanges(t *testing.T) {
 	j := shell(t, 2, `echo ready; trap "" TERM; [ $FERRY_BOOTSTRAP_LOCAL_RANK = 0 ] && while [ ! -e end ]; do sleep 0.01; done; exit 3`)
-	j.Dir = t.TempDir()
+	j.WorkingDir = t.TempDir()
 	end := func() {
-		if err := os.WriteFile(filepath.Join(j.Dir, "end"), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(j.WorkingDir, "end"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
 	}

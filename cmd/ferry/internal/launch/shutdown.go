@@ -27,8 +27,8 @@ type shutdown struct {
 	isAsked bool
 	// By the user, the time limit or the context. Output has Grace to be read.
 	isCut bool
-	// Number of SIGINTs and SIGTERMs.
-	interrupts int
+	// SIGINTs and SIGTERMs.
+	interruptCount int
 	// Last signal that ends programs, or 0.
 	interruptedBy syscall.Signal
 	// Second interrupt, or 0.

@@ -20,12 +20,12 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			s.signal(sig)
 		}
 	}()
-	if used := distinct(s.job.bindings); s.job.Cores == 0 && used < len(s.job.bindings) {
-		s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.size, used))
+	if used := distinct(s.job.processorsByRank); s.job.CoresPerRank == 0 && used < len(s.job.processorsByRank) {
+		s.note(fmt.Sprintf("%d ranks share %d cores: several ranks are bound to the same core", s.job.initialSize, used))
 	}
 	s.output.open(s.job)
-	for i, part := range s.job.parts {
-		for range part.N {
+	for i, part := range s.job.allParts {
+		for range part.RankCount {
 			select {
 			case sig := <-s.job.Signals:
 				if number, ok := sig.(syscall.Signal); ok && endsJob(number) {
@@ -41,8 +41,8 @@ func (s *supervisor) startAll(ctx context.Context) error {
 			}
 			n := len(s.ranks)
 			var binding []int
-			if s.job.bindings != nil {
-				binding = s.job.bindings[n]
+			if s.job.processorsByRank != nil {
+				binding = s.job.processorsByRank[n]
 			}
 			if err := s.startOne(n, i, binding); err != nil {
 				return fmt.Errorf("start rank %d: %w", n, err)
@@ -54,37 +54,37 @@ func (s *supervisor) startAll(ctx context.Context) error {
 
 // startOne starts a rank of a part on the given processors, or without any on all.
 func (s *supervisor) startOne(n, index int, binding []int) (err error) {
-	part := s.job.parts[index]
-	r := &rank{n: n, isRunning: true, binding: binding, trace: len(s.result.Trace.Ranks), cmd: exec.Command(part.Program, part.Args...)}
-	r.cmd.Dir, r.cmd.ExtraFiles = part.Dir, s.job.Files
+	part := s.job.allParts[index]
+	r := &rank{rankNumber: n, isRunning: true, boundProcessors: binding, traceIndex: len(s.result.Trace.Ranks), cmd: exec.Command(part.Program, part.Args...)}
+	r.cmd.Dir, r.cmd.ExtraFiles = part.WorkingDir, s.job.ExtraFiles
 	// The last of equal names wins, so that a job inside a job gets its own identity.
-	r.cmd.Env = slices.Concat(processors(binding), inherited(part.Dir), part.Env, s.srv.Environ(n))
+	r.cmd.Env = slices.Concat(processors(binding), inherited(part.WorkingDir), part.Env, s.srv.Environ(n))
 	if err = s.connectOutput(r); err == nil {
 		err = s.connectInput(r)
 	}
 	fork := cpu.Monotonic()
 	if err == nil {
-		err = startOn(s.fork, r.cmd, binding)
+		err = startOn(s.forkThread, r.cmd, binding)
 	}
 	r.closeChildEnds()
 	if err != nil {
 		r.abort()
-		return notExecutable(part.Program, part.Dir, err)
+		return notExecutable(part.Program, part.WorkingDir, err)
 	}
-	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, Fork: fork, Started: cpu.Monotonic()})
+	s.result.Trace.Ranks = append(s.result.Trace.Ranks, RankTrace{Rank: n, ForkRequestedAt: fork, RunningAt: cpu.Monotonic()})
 	r.startCopies()
 	s.ranks[n] = r
 	if index > 0 {
 		s.partOf[n] = index
 	}
-	s.live++
-	go func() { s.ends <- end{r, r.wait()} }()
+	s.liveCount++
+	go func() { s.rankEnds <- end{r, r.wait()} }()
 	return nil
 }
 
 // connectInput gives Stdin to rank 0. After an error the caller calls r.abort.
 func (s *supervisor) connectInput(r *rank) (err error) {
-	if r.n != 0 || s.job.Stdin == nil {
+	if r.rankNumber != 0 || s.job.Stdin == nil {
 		return nil
 	}
 	if !isTerminal(s.job.Stdin) {
@@ -92,7 +92,7 @@ func (s *supervisor) connectInput(r *rank) (err error) {
 		return nil
 	}
 	var near *os.File
-	if r.input, near, err = newTerminalReader(s.job.Stdin); err != nil {
+	if r.terminalInput, near, err = newTerminalReader(s.job.Stdin); err != nil {
 		return err
 	}
 	r.cmd.Stdin, r.childEnds = near, append(r.childEnds, near)

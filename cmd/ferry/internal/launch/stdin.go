@@ -18,10 +18,10 @@ const backgroundPoll = 200 * time.Millisecond
 // foreground process group, and would be stopped if they read it.
 type terminalReader struct {
 	terminal *os.File
-	// Write end of the rank's standard input.
-	to *os.File
-	// Closing stopped ends a poll of stop.
-	stop, stopped *os.File
+	// Of the rank's standard input.
+	inputWriteEnd *os.File
+	// Closing stopWriteEnd ends a poll of stopReadEnd.
+	stopReadEnd, stopWriteEnd *os.File
 }
 
 // newTerminalReader returns a reader and the rank's end of its pipe. The caller starts run, or
@@ -37,28 +37,28 @@ func newTerminalReader(terminal *os.File) (*terminalReader, *os.File, error) {
 		to.Close()
 		return nil, nil, fmt.Errorf("input pipe: %w", err)
 	}
-	return &terminalReader{terminal: terminal, to: to, stop: stop, stopped: stopped}, input, nil
+	return &terminalReader{terminal: terminal, inputWriteEnd: to, stopReadEnd: stop, stopWriteEnd: stopped}, input, nil
 }
 
 // close ends the copy, and does not wait for it. If another program reads the same terminal,
 // run may be blocked in a read until the next input, since a poll does not reserve it.
 func (t *terminalReader) close() {
-	t.stopped.Close()
-	t.to.Close()
+	t.stopWriteEnd.Close()
+	t.inputWriteEnd.Close()
 }
 
 // abort releases a reader that never ran.
 func (t *terminalReader) abort() {
 	t.close()
-	t.stop.Close()
+	t.stopReadEnd.Close()
 }
 
 // run copies until the end of the input, or until the rank has closed it. A process in the
 // background that reads its terminal is stopped by SIGTTIN; on a thread that blocks SIGTTIN,
 // the read fails with EIO instead (termios(3)).
 func (t *terminalReader) run() {
-	defer t.stop.Close()
-	defer t.to.Close()
+	defer t.stopReadEnd.Close()
+	defer t.inputWriteEnd.Close()
 	runtime.LockOSThread() // Never unlocked, so that the thread ends with its signal mask.
 	var mask unix.Sigset_t
 	mask.Val[(unix.SIGTTIN-1)/64] |= 1 << ((unix.SIGTTIN - 1) % 64)
@@ -86,7 +86,7 @@ func (t *terminalReader) run() {
 		case err != nil || n == 0:
 			return
 		}
-		if _, err := t.to.Write(buf[:n]); err != nil {
+		if _, err := t.inputWriteEnd.Write(buf[:n]); err != nil {
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (t *terminalReader) poll(events int16, limit time.Duration) (ready int16, i
 	if limit >= 0 {
 		ms = int(limit.Milliseconds())
 	}
-	fds := []unix.PollFd{{Fd: int32(t.stop.Fd()), Events: unix.POLLIN}, {Events: events}}
+	fds := []unix.PollFd{{Fd: int32(t.stopReadEnd.Fd()), Events: unix.POLLIN}, {Events: events}}
 	_, err := ioctl(t.terminal, func(fd int) (int, error) {
 		fds[1].Fd = int32(fd)
 		return unix.Poll(fds, ms)

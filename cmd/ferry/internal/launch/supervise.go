@@ -21,53 +21,53 @@ import (
 // supervisor is the state of one running job. Its methods run on the goroutine of Run. It never
 // writes output, so that it cannot block on a reader.
 type supervisor struct {
-	job  *Job
-	srv  *server.Server
-	fork *fork.Thread
+	job        *Job
+	srv        *server.Server
+	forkThread *fork.Thread
 	// Without those that left by a change, once their output is written.
-	ranks map[int]*rank
-	live  int
-	ends  chan end
+	ranks     map[int]*rank
+	liveCount int
+	rankEnds  chan end
 	// Closed at the end of supervise.
-	done chan struct{}
+	loopDone chan struct{}
 
 	events
-	// The account of events.waits.
+	// The account of events.waitReports.
 	hang hang
 	// Ranks still running LossGrace after a disconnect.
-	overdue chan *rank
+	overdueRanks chan *rank
 	// Part of each rank that is not of the first part.
 	partOf  map[int]int
 	leaving leavingRanks
 
-	output   jobOutput
-	orphans  orphanReaper
-	shutdown shutdown
-	limit    limit // Of the job.
+	output    jobOutput
+	orphans   orphanReaper
+	shutdown  shutdown
+	timeLimit limit
 
 	startedAt time.Time
 	startErr  error
-	// The rank that was named as the first to fail; -1: none.
-	blamed int
-	result Result
+	// Named as the first to fail; -1 for none.
+	blamedRank int
+	result     Result
 }
 
 // events come from the server of the job.
 type events struct {
 	serverLog <-chan string
 	// Ranks that count as failed and may be running.
-	lost *server.Queue[server.Lost]
+	lostRanks *server.Queue[server.Lost]
 	// Reports of blocked calls.
-	waits  <-chan Report
-	orders *server.Queue[server.Order]
+	waitReports  <-chan Report
+	serverOrders *server.Queue[server.Order]
 	// Closed when the job begins to end.
-	ending chan struct{}
+	jobEnding chan struct{}
 }
 
 // end is the end of a rank's process.
 type end struct {
-	rank  *rank
-	state *os.ProcessState
+	rank         *rank
+	processState *os.ProcessState
 }
 
 // supervise starts the ranks, and returns when all have ended and their output is written.
@@ -80,19 +80,19 @@ type end struct {
 // signal, the time limit or ctx ends the job. Then the reader has Grace; the second signal ends the wait.
 func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Result, error) {
 	s := &supervisor{
-		job: j, srv: srv, fork: newForker(), ranks: map[int]*rank{}, ends: make(chan end), done: make(chan struct{}),
-		events: from, overdue: make(chan *rank), partOf: map[int]int{}, leaving: leavingRanks{written: server.NewQueue[*rank]()},
-		output: newJobOutput(), shutdown: shutdown{stageEnd: time.NewTimer(Grace)}, startedAt: time.Now(), blamed: -1,
+		job: j, srv: srv, forkThread: newForker(), ranks: map[int]*rank{}, rankEnds: make(chan end), loopDone: make(chan struct{}),
+		events: from, overdueRanks: make(chan *rank), partOf: map[int]int{}, leaving: leavingRanks{drainedRanks: server.NewQueue[*rank]()},
+		output: newJobOutput(), shutdown: shutdown{stageEnd: time.NewTimer(Grace)}, startedAt: time.Now(), blamedRank: -1,
 	}
-	defer close(s.done)
-	s.leaving.timer = time.NewTimer(Grace)
-	s.leaving.timer.Stop()
-	defer s.leaving.timer.Stop()
+	defer close(s.loopDone)
+	s.leaving.deadlineTimer = time.NewTimer(Grace)
+	s.leaving.deadlineTimer.Stop()
+	defer s.leaving.deadlineTimer.Stop()
 	s.shutdown.stageEnd.Stop()
 	defer s.shutdown.stageEnd.Stop()
-	defer s.fork.Close()
+	defer s.forkThread.Close()
 
-	if j.Sweep {
+	if j.SweepsDescendants {
 		childEnded := make(chan os.Signal, 1)
 		signal.Notify(childEnded, syscall.SIGCHLD)
 		defer signal.Stop(childEnded)
@@ -103,10 +103,10 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 		s.shutdown.cut()
 		s.kill()
 	} else if j.Timeout > 0 {
-		s.limit.begin(j.Timeout)
-		defer s.limit.pause()
+		s.timeLimit.begin(j.Timeout)
+		defer s.timeLimit.pause()
 	}
-	if s.live == 0 {
+	if s.liveCount == 0 {
 		s.drain()
 	}
 	s.loop(ctx)
@@ -115,14 +115,14 @@ func supervise(ctx context.Context, j *Job, srv *server.Server, from events) (Re
 
 // loop handles events until the job has ended.
 func (s *supervisor) loop(ctx context.Context) {
-	done, drained := ctx.Done(), s.output.drained
+	done, drained := ctx.Done(), s.output.allDrained
 	for isAnnounced := false; s.shutdown.stage != ended; {
 		if s.shutdown.hasBegun() && !isAnnounced {
-			close(s.ending)
+			close(s.jobEnding)
 			isAnnounced = true
 		}
 		select {
-		case e := <-s.ends:
+		case e := <-s.rankEnds:
 			s.recordEnd(e)
 		case sig := <-s.job.Signals:
 			s.signal(sig)
@@ -131,33 +131,33 @@ func (s *supervisor) loop(ctx context.Context) {
 		case <-s.orphans.reapAt:
 			s.orphans.reapAt = nil
 			reap(s.notOrphans())
-		case <-s.limit.up():
+		case <-s.timeLimit.up():
 			s.timeOut()
 		case <-s.shutdown.stageEnd.C:
 			s.advance()
 		case line := <-s.serverLog:
 			s.note(line)
-		case <-s.lost.Ready():
-			for _, l := range s.lost.Take() {
+		case <-s.lostRanks.Ready():
+			for _, l := range s.lostRanks.Take() {
 				s.lose(s.ranks[l.Rank], l)
 			}
-		case <-s.orders.Ready():
-			for _, o := range s.orders.Take() {
+		case <-s.serverOrders.Ready():
+			for _, o := range s.serverOrders.Take() {
 				s.carryOut(o)
 			}
-		case <-s.leaving.timer.C:
+		case <-s.leaving.deadlineTimer.C:
 			s.endLeaving()
-		case <-s.leaving.written.Ready():
-			for _, r := range s.leaving.written.Take() {
-				delete(s.ranks, r.n) // An order may name its part later.
+		case <-s.leaving.drainedRanks.Ready():
+			for _, r := range s.leaving.drainedRanks.Take() {
+				delete(s.ranks, r.rankNumber) // An order may name its part later.
 			}
-		case r := <-s.waits:
+		case r := <-s.waitReports:
 			s.addWaits(r)
 		case <-s.hang.deadline:
 			s.explain()
-		case r := <-s.overdue:
+		case r := <-s.overdueRanks:
 			s.endOverdue(r)
-		case <-s.output.errors.Ready():
+		case <-s.output.sinkErrors.Ready():
 			s.failOutputs()
 		case <-done:
 			done = nil
@@ -166,7 +166,7 @@ func (s *supervisor) loop(ctx context.Context) {
 		case <-drained:
 			drained = nil
 			s.finishNotes()
-		case <-s.output.delivered:
+		case <-s.output.notesDelivered:
 			s.shutdown.stage = ended
 		}
 	}
@@ -174,14 +174,14 @@ func (s *supervisor) loop(ctx context.Context) {
 
 // conclude sets the status of the job.
 func (s *supervisor) conclude(ctx context.Context) error {
-	if s.job.Continue {
+	if s.job.ContinuesOnFailure {
 		s.result.Failures = slices.DeleteFunc(s.result.Failures, func(f Failure) bool { return s.srv.IsExcused(f.Rank) })
 	}
 	all := s.result.Failures
 	if s.areTolerated() {
 		all = nil
 	}
-	own := slices.IndexFunc(all, func(f Failure) bool { return !f.Ended })
+	own := slices.IndexFunc(all, func(f Failure) bool { return !f.WasAskedToEnd })
 	switch {
 	case s.startErr != nil:
 		return s.startErr
@@ -199,14 +199,14 @@ func (s *supervisor) conclude(ctx context.Context) error {
 		s.result.Status = StatusOutput
 	case len(all) > 0:
 		s.result.Status = all[0].Status
-	case s.result.OutputLost:
+	case s.result.IsOutputLost:
 		s.result.Status = 128 + int(s.shutdown.interruptedBy)
 	}
 	return nil
 }
 
 // note queues a line for the user.
-func (s *supervisor) note(line string) { s.output.notes.add(func() { s.job.Note(line) }) }
+func (s *supervisor) note(line string) { s.output.noteQueue.add(func() { s.job.Note(line) }) }
 
 // adopt prepares for orphans of the ranks. If it fails, orphans outlive the job.
 func (s *supervisor) adopt(childEnded <-chan os.Signal) {
@@ -214,12 +214,12 @@ func (s *supervisor) adopt(childEnded <-chan os.Signal) {
 	if err != nil {
 		s.note(err.Error())
 	}
-	s.orphans.excluded, s.orphans.childEnded = others, childEnded
+	s.orphans.excludedPIDs, s.orphans.childEnded = others, childEnded
 }
 
 // notOrphans returns the children that are not orphans of ranks.
 func (s *supervisor) notOrphans() []int {
-	pids := slices.Clone(s.orphans.excluded)
+	pids := slices.Clone(s.orphans.excludedPIDs)
 	for _, r := range s.ranks {
 		if !r.hasEnded {
 			pids = append(pids, r.cmd.Process.Pid)
@@ -233,14 +233,14 @@ func (s *supervisor) sweep() {
 	if s.orphans.childEnded == nil {
 		return
 	}
-	if left := sweep(s.orphans.excluded, Grace); len(left) > 0 {
+	if left := sweep(s.orphans.excludedPIDs, Grace); len(left) > 0 {
 		s.note(fmt.Sprintf("can't kill processes %v, which ranks started", left))
 	}
 }
 
 // drain begins the end of the output. All ranks have ended.
 func (s *supervisor) drain() {
-	s.result.Trace.Over = cpu.Monotonic()
+	s.result.Trace.RanksEndedAt = cpu.Monotonic()
 	s.sweep()
 	s.shutdown.drain()
 	s.output.drain(slices.Collect(maps.Values(s.ranks)))
@@ -248,7 +248,7 @@ func (s *supervisor) drain() {
 
 // finishNotes adds the last notes, once. The output is written, or abandoned.
 func (s *supervisor) finishNotes() {
-	if s.output.delivered != nil {
+	if s.output.notesDelivered != nil {
 		return
 	}
 	s.failOutputs()
@@ -266,15 +266,15 @@ func (s *supervisor) finishNotes() {
 
 // abandonOutput ends the wait for the reader of the output, if any of it is left.
 func (s *supervisor) abandonOutput() {
-	if s.output.delivered != nil { // Only notes are left.
-		s.result.OutputLost = true
+	if s.output.notesDelivered != nil { // Only notes are left.
+		s.result.IsOutputLost = true
 		s.shutdown.stage = ended
 		return
 	}
 	select {
-	case <-s.output.drained:
+	case <-s.output.allDrained:
 	default:
-		s.result.OutputLost = true
+		s.result.IsOutputLost = true
 		s.note("output is incomplete: it was not read in time")
 		if s.startErr != nil {
 			s.note(s.startErr.Error()) // The caller may be unable to write it.
@@ -286,7 +286,7 @@ func (s *supervisor) abandonOutput() {
 
 // failOutputs handles the failures of sinks since the last time.
 func (s *supervisor) failOutputs() {
-	for _, err := range s.output.errors.Take() {
+	for _, err := range s.output.sinkErrors.Take() {
 		s.failOutput(err)
 	}
 }
@@ -311,15 +311,15 @@ func (s *supervisor) failOutput(err error) {
 
 // recordEnd records the end of a rank.
 func (s *supervisor) recordEnd(e end) {
-	s.live--
+	s.liveCount--
 	e.rank.hasEnded = true
-	s.result.Trace.Ranks[e.rank.trace].Ended = cpu.Monotonic()
-	isExcused := s.srv.IsExcused(e.rank.n)
-	f, failed := e.rank.failure(e.state)
+	s.result.Trace.Ranks[e.rank.traceIndex].EndSeenAt = cpu.Monotonic()
+	isExcused := s.srv.IsExcused(e.rank.rankNumber)
+	f, failed := e.rank.failure(e.processState)
 	if failed {
-		s.srv.ProcExited(e.rank.n, e.state.String())
+		s.srv.ProcExited(e.rank.rankNumber, e.processState.String())
 	} else {
-		s.srv.ProcExited(e.rank.n, "")
+		s.srv.ProcExited(e.rank.rankNumber, "")
 	}
 	wasSignaled := s.leaving.remove(e.rank)
 	switch {
@@ -331,7 +331,7 @@ func (s *supervisor) recordEnd(e end) {
 	case failed:
 		s.blame(f)
 	}
-	if s.live == 0 {
+	if s.liveCount == 0 {
 		s.drain()
 	}
 }
@@ -339,39 +339,39 @@ func (s *supervisor) recordEnd(e end) {
 // lose records that a rank counts as failed without having ended. The server has notified the others
 // of its failure.
 func (s *supervisor) lose(r *rank, l server.Lost) {
-	if r == nil || r.hasEnded || s.shutdown.stage != running || s.srv.IsExcused(r.n) {
+	if r == nil || r.hasEnded || s.shutdown.stage != running || s.srv.IsExcused(r.rankNumber) {
 		return
 	}
 	how := "has lost its connection to the launcher"
 	if r.isSilent = l.Unanswered > 0; r.isSilent {
 		how = fmt.Sprintf("has answered no query for %v (bootstrap.process_timeout)", l.Unanswered)
 	}
-	s.note(fmt.Sprintf("rank %d (pid %d) %s: it counts as failed", r.n, r.cmd.Process.Pid, how))
-	if !s.job.Continue || r.isSilent {
+	s.note(fmt.Sprintf("rank %d (pid %d) %s: it counts as failed", r.rankNumber, r.cmd.Process.Pid, how))
+	if !s.job.ContinuesOnFailure || r.isSilent {
 		time.AfterFunc(cmp.Or(s.job.LossGrace, bootstrap.DefaultTimeout), func() {
 			select {
-			case s.overdue <- r:
-			case <-s.done:
+			case s.overdueRanks <- r:
+			case <-s.loopDone:
 			}
 		})
 	}
 }
 
-// endOverdue ends the job if a rank is still running that counts as failed. With Continue it kills a
+// endOverdue ends the job if a rank is still running that counts as failed. With ContinuesOnFailure it kills a
 // silent rank instead, because that would keep the job from ending.
 func (s *supervisor) endOverdue(r *rank) {
 	switch {
 	case r.hasEnded || s.shutdown.stage != running:
-	case s.job.Continue:
-		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: killing it", r.n, r.cmd.Process.Pid))
+	case s.job.ContinuesOnFailure:
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: killing it", r.rankNumber, r.cmd.Process.Pid))
 		r.signal(syscall.SIGKILL)
 	case r.isSilent:
-		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: terminating the job", r.n, r.cmd.Process.Pid))
-		s.blamed = r.n
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running and counts as failed: terminating the job", r.rankNumber, r.cmd.Process.Pid))
+		s.blamedRank = r.rankNumber
 		s.shutdown.enter(failing)
 	default:
-		s.note(fmt.Sprintf("rank %d (pid %d) is still running without a launcher connection: terminating the job", r.n, r.cmd.Process.Pid))
-		s.blamed = r.n
+		s.note(fmt.Sprintf("rank %d (pid %d) is still running without a launcher connection: terminating the job", r.rankNumber, r.cmd.Process.Pid))
+		s.blamedRank = r.rankNumber
 		s.shutdown.enter(failing)
 	}
 }
@@ -391,12 +391,12 @@ func (s *supervisor) signal(sig os.Signal) {
 		return
 	case syscall.SIGCONT:
 		s.signalAll(syscall.SIGCONT)
-		s.limit.resume()
+		s.timeLimit.resume()
 		s.shutdown.resume()
 		s.leaving.restart()
 		return
 	case syscall.SIGINT, syscall.SIGTERM:
-		if s.shutdown.interrupts++; s.shutdown.interrupts > 1 {
+		if s.shutdown.interruptCount++; s.shutdown.interruptCount > 1 {
 			s.shutdown.killedBy = number
 			s.shutdown.cut()
 			s.kill()

@@ -16,11 +16,10 @@ const (
 // A tail keeps the last lines of a stream, or the first lines of a Go program's panic, which
 // the stacks of thousands of goroutines may follow.
 type tail struct {
-	mu    sync.Mutex
-	last  []string
-	panic []string
-	// An incomplete line.
-	line []byte
+	mu          sync.Mutex
+	lastLines   []string
+	panicLines  []string
+	partialLine []byte
 }
 
 // add adds output of the rank.
@@ -29,7 +28,7 @@ func (t *tail) add(b []byte) {
 	defer t.mu.Unlock()
 	for len(b) > 0 {
 		line, rest, isComplete := bytes.Cut(b, []byte{'\n'})
-		t.line = append(t.line, line[:min(len(line), maxLine-len(t.line))]...)
+		t.partialLine = append(t.partialLine, line[:min(len(line), maxLine-len(t.partialLine))]...)
 		if b = rest; isComplete {
 			t.end()
 		}
@@ -38,19 +37,19 @@ func (t *tail) add(b []byte) {
 
 // end adds the line, unless it is empty.
 func (t *tail) end() {
-	line := strings.ToValidUTF8(strings.TrimRight(strings.ReplaceAll(string(t.line), "\t", "    "), " \r"), "?")
-	t.line = t.line[:0]
+	line := strings.ToValidUTF8(strings.TrimRight(strings.ReplaceAll(string(t.partialLine), "\t", "    "), " \r"), "?")
+	t.partialLine = t.partialLine[:0]
 	switch {
 	case line == "":
 	case isPanic(line):
-		t.panic = []string{line}
-	case t.panic != nil:
-		if len(t.panic) < maxPanic {
-			t.panic = append(t.panic, line)
+		t.panicLines = []string{line}
+	case t.panicLines != nil:
+		if len(t.panicLines) < maxPanic {
+			t.panicLines = append(t.panicLines, line)
 		}
 	default:
-		if t.last = append(t.last, line); len(t.last) > maxLast {
-			t.last = t.last[1:]
+		if t.lastLines = append(t.lastLines, line); len(t.lastLines) > maxLast {
+			t.lastLines = t.lastLines[1:]
 		}
 	}
 }
@@ -60,10 +59,10 @@ func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end()
-	if t.panic != nil {
-		return t.panic
+	if t.panicLines != nil {
+		return t.panicLines
 	}
-	return t.last
+	return t.lastLines
 }
 
 // isPanic reports whether a line begins the Go runtime's message about a crash.

@@ -14,14 +14,14 @@ func TestTrace_IsInOrderOfTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := res.Trace
-	if !(before <= x.Begin && x.Begin < x.Serving && x.Serving < x.Over && x.Over < x.Done && x.Done <= cpu.Monotonic()) || len(x.Ranks) != 3 {
+	if !(before <= x.CalledAt && x.CalledAt < x.ServingAt && x.ServingAt < x.RanksEndedAt && x.RanksEndedAt < x.TidiedUpAt && x.TidiedUpAt <= cpu.Monotonic()) || len(x.Ranks) != 3 {
 		t.Errorf("%+v", x)
 	}
-	last := x.Serving
+	last := x.ServingAt
 	for n, r := range x.Ranks {
-		if r.Rank != n || !(last <= r.Fork && r.Fork < r.Started && r.Started < r.Ended && r.Ended <= x.Over) {
+		if r.Rank != n || !(last <= r.ForkRequestedAt && r.ForkRequestedAt < r.RunningAt && r.RunningAt < r.EndSeenAt && r.EndSeenAt <= x.RanksEndedAt) {
 			t.Errorf("rank %d: %+v", n, r)
 		}
-		last = r.Started
+		last = r.RunningAt
 	}
 }

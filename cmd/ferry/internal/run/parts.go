@@ -78,7 +78,7 @@ func (o *options) makePart(args []string, isOneOfSeveral bool) (p launch.Part, e
 	case o.ranks < 1:
 		return p, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
 	}
-	p = launch.Part{Args: args[1:], N: o.ranks, Dir: o.workDir}
+	p = launch.Part{Args: args[1:], RankCount: o.ranks, WorkingDir: o.workDir}
 	for _, x := range o.exports {
 		name, _, hasValue := strings.Cut(x, "=")
 		if name == "" {

@@ -221,8 +221,8 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 		job.Note("this job is shown at " + page.URL())
 	}
 	result, err := job.Run(cmd.Context())
-	signal.Stop(signals)   // From here on, they end this process.
-	if result.OutputLost { // A write to standard error may block.
+	signal.Stop(signals)     // From here on, they end this process.
+	if result.IsOutputLost { // A write to standard error may block.
 		if err != nil {
 			result.Status, _ = exit.Of(err)
 		}
@@ -265,7 +265,7 @@ func (o *options) printExplanation(w io.Writer, res launch.Result) error {
 	if o.explain == explainAll {
 		detail = explain.All
 	}
-	err = errors.Join(e.Print(w, detail, text.Width(w)), printBindings(w, res.Bindings))
+	err = errors.Join(e.Print(w, detail, text.Width(w)), printBindings(w, res.ProcessorsByRank))
 	if err == nil && detail == explain.Pairs {
 		_, err = io.WriteString(w, "\n--explain=all shows components, learned protocols and collectives.\n")
 	}
@@ -317,10 +317,10 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Binding:       launch.Binding{Bind: o.bindTo == "core", Cores: o.coresPerRank},
-		FailurePolicy: launch.FailurePolicy{Continue: o.onFailure == "continue" || o.tolerate > 0, Tolerate: o.tolerate},
-		Output:        launch.Output{Stdout: os.Stdout, Stderr: os.Stderr, Tag: o.tagOutput, OutputDir: o.outputDir},
-		Stdin:         os.Stdin, Timeout: o.timeout, Stacks: o.dumpStacks, Sweep: true, Control: true, MaxRanks: o.maxRanks, Nodes: o.nodes, LeaveGrace: o.leaveGrace,
+		Binding:       launch.Binding{IsBound: o.bindTo == "core", CoresPerRank: o.coresPerRank},
+		FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: o.onFailure == "continue" || o.tolerate > 0, ToleratedFailures: o.tolerate},
+		Output:        launch.Output{Stdout: os.Stdout, Stderr: os.Stderr, TagsLines: o.tagOutput, OutputDir: o.outputDir},
+		Stdin:         os.Stdin, Timeout: o.timeout, ReportsStacks: o.dumpStacks, SweepsDescendants: true, IsControllable: true, MaxRanks: o.maxRanks, NodeCount: o.nodes, LeaveGrace: o.leaveGrace,
 	}
 	for _, p := range o.psets {
 		set, err := server.ParsePset(p)
@@ -359,10 +359,10 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 			return j, err
 		}
 		if p.Env = ranks.Env; i > 0 {
-			j.More = append(j.More, p)
+			j.MoreParts = append(j.MoreParts, p)
 			continue
 		}
-		j.Program, j.Args, j.N, j.Dir, j.Env = p.Program, p.Args, p.N, p.Dir, p.Env
+		j.Program, j.Args, j.RankCount, j.WorkingDir, j.Env = p.Program, p.Args, p.RankCount, p.WorkingDir, p.Env
 		j.Cleanup, j.LossGrace, j.ProcessTimeout = ranks.Cleanup, ranks.LossGrace(), ranks.ProcessTimeout()
 	}
 	return j, nil
@@ -371,7 +371,7 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 // countRanks returns the number of ranks of all parts.
 func countRanks(parts []launch.Part) (n int) {
 	for _, p := range parts {
-		n += p.N
+		n += p.RankCount
 	}
 	return n
 }

@@ -92,8 +92,8 @@ func processStart() time.Duration { return cpu.Monotonic() - cpu.Used() }
 // mergeTiming merges the times of the launcher and the ranks.
 func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 	x := res.Trace
-	t := &timing{Total: x.Done - began, Processes: []processTiming{{Rank: launcherRank, Marks: []stepMark{
-		{Step: stepCommand, At: x.Begin, previousAt: began}, {Step: stepServing, At: x.Serving, previousAt: x.Begin}, {Step: stepDone, At: x.Done, previousAt: x.Over},
+	t := &timing{Total: x.TidiedUpAt - began, Processes: []processTiming{{Rank: launcherRank, Marks: []stepMark{
+		{Step: stepCommand, At: x.CalledAt, previousAt: began}, {Step: stepServing, At: x.ServingAt, previousAt: x.CalledAt}, {Step: stepDone, At: x.TidiedUpAt, previousAt: x.RanksEndedAt},
 	}}}}
 	reports := map[int]processTiming{}
 	for _, r := range res.Reports {
@@ -106,7 +106,7 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 		}
 		reports[r.Rank] = p
 	}
-	forkReadyAt := x.Serving // The launcher can start the next rank.
+	forkReadyAt := x.ServingAt // The launcher can start the next rank.
 	for _, r := range x.Ranks {
 		p, ok := reports[r.Rank]
 		if !ok {
@@ -114,16 +114,16 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 		}
 		p.Rank = r.Rank
 		slices.SortStableFunc(p.Marks, func(a, b stepMark) int { return cmp.Compare(a.At, b.At) })
-		last := stepMark{At: r.Started}
+		last := stepMark{At: r.RunningAt}
 		for i := range p.Marks {
 			m := &p.Marks[i]
 			m.previousAt, m.previousUsed = last.At, last.Used
 			last = *m
 		}
-		p.Marks = slices.Concat([]stepMark{{Step: stepFork, At: r.Fork, previousAt: forkReadyAt}, {Step: stepStarted, At: r.Started, previousAt: r.Fork}},
-			p.Marks, []stepMark{{Step: stepEnded, At: r.Ended, previousAt: last.At}})
+		p.Marks = slices.Concat([]stepMark{{Step: stepFork, At: r.ForkRequestedAt, previousAt: forkReadyAt}, {Step: stepStarted, At: r.RunningAt, previousAt: r.ForkRequestedAt}},
+			p.Marks, []stepMark{{Step: stepEnded, At: r.EndSeenAt, previousAt: last.At}})
 		t.Processes = append(t.Processes, p)
-		forkReadyAt = r.Started
+		forkReadyAt = r.RunningAt
 	}
 	for _, p := range t.Processes {
 		for i := range p.Marks {

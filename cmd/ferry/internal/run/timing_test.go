@@ -16,11 +16,11 @@ func testResult(reports ...launch.Report) launch.Result {
 	return launch.Result{
 		Reports: reports,
 		Trace: launch.Trace{
-			Begin: at(2), Serving: at(3), Over: at(95), Done: at(100),
+			CalledAt: at(2), ServingAt: at(3), RanksEndedAt: at(95), TidiedUpAt: at(100),
 			Ranks: []launch.RankTrace{
-				{Rank: 0, Fork: at(3), Started: at(5), Ended: at(90)},
-				{Rank: 1, Fork: at(6), Started: at(10), Ended: at(95)},
-				{Rank: 2, Fork: at(10), Started: at(11), Ended: at(40)},
+				{Rank: 0, ForkRequestedAt: at(3), RunningAt: at(5), EndSeenAt: at(90)},
+				{Rank: 1, ForkRequestedAt: at(6), RunningAt: at(10), EndSeenAt: at(95)},
+				{Rank: 2, ForkRequestedAt: at(10), RunningAt: at(11), EndSeenAt: at(40)},
 			},
 		},
 	}

@@ -145,7 +145,7 @@ func (r *Ranks) Self(n int, args ...string) launch.Job {
 		self = os.Args[0]
 	}
 	return launch.Job{
-		Part: launch.Part{Program: self, Args: args, N: n, Env: r.Env}, Cleanup: r.Cleanup,
+		Part: launch.Part{Program: self, Args: args, RankCount: n, Env: r.Env}, Cleanup: r.Cleanup,
 		FailurePolicy: launch.FailurePolicy{LossGrace: r.LossGrace(), ProcessTimeout: r.ProcessTimeout()},
 	}
 }

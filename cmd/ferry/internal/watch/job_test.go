@@ -31,7 +31,7 @@ func startJob(t *testing.T, program string, j launch.Job) *runningJob {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &runningJob{T: t, page: openPage(t, defaultBounds), dir: t.TempDir(), cancel: cancel, done: make(chan struct{})}
 	t.Setenv("XDG_RUNTIME_DIR", r.dir)
-	j.Program, j.Env, j.Observer, j.Control = os.Args[0], []string{envProgram + "=" + program}, r.page, true
+	j.Program, j.Env, j.Observer, j.IsControllable = os.Args[0], []string{envProgram + "=" + program}, r.page, true
 	if j.Stderr == nil {
 		j.Stderr = os.Stderr
 	}
@@ -98,7 +98,7 @@ func TestJob_NoViewer_RanksGetNoMessage(t *testing.T) {
 		}
 	}()
 	defer stdout.Close()
-	j := startJob(t, "listener", launch.Job{Part: launch.Part{N: 1}, Stdin: in, Output: launch.Output{Stdout: stdout}})
+	j := startJob(t, "listener", launch.Job{Part: launch.Part{RankCount: 1}, Stdin: in, Output: launch.Output{Stdout: stdout}})
 	if line := <-lines; line != "ready" {
 		t.Fatal(line)
 	}
@@ -133,7 +133,7 @@ func TestJob_NoViewer_RanksGetNoMessage(t *testing.T) {
 }
 
 func TestJob_GrowsShrinksAndLosesARank_StateFollows(t *testing.T) {
-	j := startJob(t, "elastic", launch.Job{Part: launch.Part{N: 2}, MaxRanks: 4, FailurePolicy: launch.FailurePolicy{Continue: true}})
+	j := startJob(t, "elastic", launch.Job{Part: launch.Part{RankCount: 2}, MaxRanks: 4, FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: true}})
 	c := newClient(t)
 	var s state
 	var texts string
@@ -187,7 +187,7 @@ func TestJob_GrowsShrinksAndLosesARank_StateFollows(t *testing.T) {
 
 // Ranks of different nodes answer as those of one do.
 func TestJob_DividedIntoNodes_RanksAnswer(t *testing.T) {
-	j := startJob(t, "elastic", launch.Job{Part: launch.Part{N: 2}, Nodes: 2})
+	j := startJob(t, "elastic", launch.Job{Part: launch.Part{RankCount: 2}, NodeCount: 2})
 	c := newClient(t)
 	var s state
 	await(t, "rates of a pair over TCP", func() bool {
@@ -201,7 +201,7 @@ func TestJob_DividedIntoNodes_RanksAnswer(t *testing.T) {
 
 // A stopped rank is shown as one that does not respond.
 func TestJob_StoppedRank_IsNotResponding(t *testing.T) {
-	j := startJob(t, "elastic", launch.Job{Part: launch.Part{N: 2}})
+	j := startJob(t, "elastic", launch.Job{Part: launch.Part{RankCount: 2}})
 	c := newClient(t)
 	pid := j.pid(1)
 	await(t, "an answer of rank 1", func() bool { return readState(t, c, j.page, 0).Ranks[1].IsRated })

@@ -243,7 +243,7 @@ func firstDifference(got, want string) string {
 
 func TestPage_JobGrowsShrinksAndLosesARank_BrowserShowsIt(t *testing.T) {
 	b := browsertest.Start(t)
-	j := startJob(t, "elastic", launch.Job{Part: launch.Part{N: 2}, MaxRanks: 4, FailurePolicy: launch.FailurePolicy{Continue: true}})
+	j := startJob(t, "elastic", launch.Job{Part: launch.Part{RankCount: 2}, MaxRanks: 4, FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: true}})
 	showPage(b, j.page)
 	until := func(what, expression string) {
 		t.Helper()

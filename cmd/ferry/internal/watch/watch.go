@@ -99,7 +99,7 @@ func (p *Page) Close() error {
 func (p *Page) Begin(live launch.Live) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.job, p.program, p.nodes = live, live.Program, live.Nodes
+	p.job, p.program, p.nodes = live, live.CommandLine, live.NodeCount
 }
 
 // ObservePset implements launch.Observer.

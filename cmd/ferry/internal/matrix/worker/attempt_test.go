@@ -17,7 +17,7 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 		return Event{Rank: rank, Case: column + "/" + name, Status: report.Pass}
 	}
 	killed := func(rank int) workerExit {
-		return workerExit{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, How: "was killed"}}}}
+		return workerExit{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, HowEnded: "was killed"}}}}
 	}
 	hung := workerExit{ranks: 2, isHung: true}
 	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // Rank 0 is ahead.

@@ -161,9 +161,9 @@ func (e workerExit) describe() string {
 		return "its process ended without a result"
 	}
 	first := e.result.Failures[0]
-	what := "its process " + first.How
+	what := "its process " + first.HowEnded
 	if e.ranks > 1 {
-		what = fmt.Sprintf("rank %d %s", first.Rank, first.How)
+		what = fmt.Sprintf("rank %d %s", first.Rank, first.HowEnded)
 	}
 	if cause := findCause(e.output); cause != "" {
 		what += ": " + cause
@@ -204,15 +204,15 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
 		Part: launch.Part{
-			Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), N: max(a.task.Ranks, 1),
+			Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), RankCount: max(a.task.Ranks, 1),
 			Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env),
 		},
-		Binding: launch.Binding{Bind: a.task.Bench != nil}, Files: []*os.File{pw}, Output: launch.Output{Stdout: a.output, Stderr: a.output},
+		Binding: launch.Binding{IsBound: a.task.Bench != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.output, Stderr: a.output},
 		Signals: signals, Cleanup: p.Cleanup,
 	}
-	job.MaxRanks = job.N + a.task.Room
-	job.Continue, job.Tolerate = a.task.Deaths > 0, a.task.Deaths
-	end := workerExit{ranks: job.N}
+	job.MaxRanks = job.RankCount + a.task.Room
+	job.ContinuesOnFailure, job.ToleratedFailures = a.task.Deaths > 0, a.task.Deaths
+	end := workerExit{ranks: job.RankCount}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
