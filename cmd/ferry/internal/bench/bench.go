@@ -129,13 +129,13 @@ func (o *options) command() *cobra.Command {
 			return names(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.given = cmd.Flags().Changed
+			o.isGiven = cmd.Flags().Changed
 			if err := o.check(args); err != nil {
 				return err
 			}
 			cmd.Flags().Visit(func(f *pflag.Flag) {
 				if f.Name != "set" && f.Name != "n" && f.Name != "nodes" { // The launcher has them.
-					o.flags = append(o.flags, "--"+f.Name+"="+f.Value.String())
+					o.rankFlags = append(o.rankFlags, "--"+f.Name+"="+f.Value.String())
 				}
 			})
 			return o.run(cmd)
@@ -150,11 +150,11 @@ func (o *options) command() *cobra.Command {
 	o.tailOptions.addFlags(f)
 	f.BoolVar(&o.isPersistent, "persistent", false, "for halo and blocking collectives: Start and Wait of a persistent operation")
 	f.BoolVar(&o.isSeparate, "isend-irecv", false, "for halo and isendrecv: messages of Isend and Irecv")
-	f.StringVar(&o.format, "format", "osu", "output `FORMAT`: osu, json (as --json), csv or gobench")
-	o.json.Flag(f, "write each row as a line of JSON")
-	f.StringVar(&o.elements, "type", elementTypes[0], "for reductions: `TYPE` of elements, float or int, of 4 bytes each")
-	f.StringVar(&o.in, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
-	o.set = settings.Flag(f)
+	f.StringVar(&o.outputFormat, "format", "osu", "output `FORMAT`: osu, json (as --json), csv or gobench")
+	o.jsonOutput.Flag(f, "write each row as a line of JSON")
+	f.StringVar(&o.elementType, "type", elementTypes[0], "for reductions: `TYPE` of elements, float or int, of 4 bytes each")
+	f.StringVar(&o.idleCall, "in", blockedIn[0], "for idle: what ranks block `IN`: "+strings.Join(blockedIn, " or "))
+	o.settingFlags = settings.Flag(f)
 	f.BoolVar(&o.isRank, "rank", false, "be one of the ranks")
 	_ = f.MarkHidden("rank") // fails only for a flag that isn't there
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{
@@ -178,18 +178,18 @@ func (o *options) check(args []string) error {
 			args[0], framework.Nearest(args[0], names()), strings.Join(names(), ", "))
 	}
 	o.benchmark = benchmarks[at]
-	if o.name == "latency" && o.given("connected") {
-		o.takes, o.whole = several, (*rank).latencyAmongOthers
+	if o.name == "latency" && o.isGiven("connected") {
+		o.wantedRanks, o.measureAll = several, (*rank).latencyAmongOthers
 	}
 	switch o.name {
 	case "shrink":
-		if o.given("add") || o.given("async") {
+		if o.isGiven("add") || o.isGiven("async") {
 			o.benchmark = elasticShrink
 		}
 	case "idle":
-		o.test += o.in
+		o.osuTitle += o.idleCall
 	case "latency_mt":
-		o.test += fmt.Sprintf(", %d goroutines of each rank", o.threads)
+		o.osuTitle += fmt.Sprintf(", %d goroutines of each rank", o.goroutinesPerRank)
 	case "mbw_mr":
 		o.pairGoroutines()
 	}
@@ -197,25 +197,25 @@ func (o *options) check(args []string) error {
 		return err
 	}
 	var err error
-	if o.min, o.max, err = parseSizes(o.sizes); err != nil {
+	if o.minSize, o.maxSize, err = parseSizes(o.sizeRange); err != nil {
 		return err
 	}
-	if o.hasSizes || o.whole != nil {
+	if o.hasSizes || o.measureAll != nil {
 		if err := o.checkMemory(); err != nil {
 			return err
 		}
 	}
 	reduces, _ := o.traits()
 	if reduces {
-		if o.min = max(o.min, elementBytes); o.min%elementBytes != 0 || o.max < o.min {
-			return exit.Usagef("-m %s: %s takes multiples of %d bytes", o.sizes, o.name, elementBytes)
+		if o.minSize = max(o.minSize, elementBytes); o.minSize%elementBytes != 0 || o.maxSize < o.minSize {
+			return exit.Usagef("-m %s: %s takes multiples of %d bytes", o.sizeRange, o.name, elementBytes)
 		}
 	}
 	if err := o.checkTail(); err != nil {
 		return err
 	}
-	if o.depthMin, o.depthMax, err = parseSizes(o.depths); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
-		return exit.Usagef("--depth %s: want MIN:MAX, from 1 to %d", o.depths, mostDeep)
+	if o.depthMin, o.depthMax, err = parseSizes(o.depthRange); err != nil || o.depthMin < 1 || o.depthMax > mostDeep {
+		return exit.Usagef("--depth %s: want MIN:MAX, from 1 to %d", o.depthRange, mostDeep)
 	}
 	if err := o.checkElastic(); err != nil {
 		return err
@@ -234,38 +234,38 @@ func (o *options) check(args []string) error {
 
 // checkFlags refuses flags with wrong values, and flags of other benchmarks.
 func (o *options) checkFlags(reduces bool) error {
-	_, isLevel := threadLevels[o.level]
+	_, isLevel := threadLevels[o.threadLevel]
 	switch {
-	case o.given("i") && o.iterations < 1:
+	case o.isGiven("i") && o.iterations < 1:
 		return exit.Usagef("-i %d: want at least 1 iteration", o.iterations)
-	case o.given("x") && o.warmup < 0:
-		return exit.Usagef("-x %d: want 0 or more warm-up iterations", o.warmup)
+	case o.isGiven("x") && o.warmupIterations < 0:
+		return exit.Usagef("-x %d: want 0 or more warm-up iterations", o.warmupIterations)
 	case o.allocMem && (!o.hasSizes || reduces):
 		return exit.Usagef("--alloc-mem: %s has no message buffers", o.name)
 	case !isLevel:
-		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.level)
-	case o.given("connected") && o.name != "any_lat" && o.name != "latency":
+		return exit.Usagef("--thread-level %s: want single, funneled, serialized or multiple", o.threadLevel)
+	case o.isGiven("connected") && o.name != "any_lat" && o.name != "latency":
 		return exit.Usagef("--connected: %s has no ranks that only connect; any_lat and latency have", o.name)
-	case (o.given("depth") || o.given("queue")) && o.name != "match":
+	case (o.isGiven("depth") || o.isGiven("queue")) && o.name != "match":
 		return exit.Usagef("--depth, --queue: %s has no queue; match has", o.name)
-	case o.given("to") && o.name != "change":
+	case o.isGiven("to") && o.name != "change":
 		return exit.Usagef("--to: %s changes nothing; change does", o.name)
-	case o.to != "" && !slices.Contains(changesTo, o.to):
-		return exit.Usagef("--to %s: want %s", o.to, strings.Join(changesTo, " or "))
-	case o.queue != "" && !slices.Contains(queues(), o.queue):
-		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.queue, framework.Nearest(o.queue, queues()), strings.Join(queues(), ", "))
-	case o.given("connected") && (o.connected < 1 || o.connected >= o.ranks):
-		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connected, o.ranks-1, o.ranks)
-	case o.given("type") && !reduces:
+	case o.onlyChange != "" && !slices.Contains(changesTo, o.onlyChange):
+		return exit.Usagef("--to %s: want %s", o.onlyChange, strings.Join(changesTo, " or "))
+	case o.onlyQueue != "" && !slices.Contains(queues(), o.onlyQueue):
+		return exit.Usagef("--queue %s: did you mean %s? The queues are %s", o.onlyQueue, framework.Nearest(o.onlyQueue, queues()), strings.Join(queues(), ", "))
+	case o.isGiven("connected") && (o.connectedRanks < 1 || o.connectedRanks >= o.rankCount):
+		return exit.Usagef("--connected %d: want 1 to %d of %d ranks", o.connectedRanks, o.rankCount-1, o.rankCount)
+	case o.isGiven("type") && !reduces:
 		return exit.Usagef("--type: %s combines no elements; reduce does", o.name)
-	case !slices.Contains(elementTypes, o.elements):
-		return exit.Usagef("--type %s: want float or int", o.elements)
-	case o.given("in") && o.name != "idle":
+	case !slices.Contains(elementTypes, o.elementType):
+		return exit.Usagef("--type %s: want float or int", o.elementType)
+	case o.isGiven("in") && o.name != "idle":
 		return exit.Usagef("--in: %s does not block; idle does", o.name)
-	case !slices.Contains(blockedIn, o.in):
-		return exit.Usagef("--in %s: want %s", o.in, strings.Join(blockedIn, " or "))
-	case formats[o.format].row == nil:
-		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.format)
+	case !slices.Contains(blockedIn, o.idleCall):
+		return exit.Usagef("--in %s: want %s", o.idleCall, strings.Join(blockedIn, " or "))
+	case formats[o.outputFormat].writeRow == nil:
+		return exit.Usagef("--format %s: want osu, json, csv or gobench", o.outputFormat)
 	}
 	return nil
 }
@@ -290,14 +290,14 @@ func parseSizes(s string) (low, high int, err error) {
 // checkMemory refuses buffers above the limit per rank, because the kernel would end processes of a machine with
 // less memory.
 func (o *options) checkMemory() error {
-	limit, err := framework.ParseSize(o.memory)
+	limit, err := framework.ParseSize(o.memoryLimit)
 	if err != nil {
-		return exit.Usagef("-M %s: %w", o.memory, err)
+		return exit.Usagef("-M %s: %w", o.memoryLimit, err)
 	}
 	_, buffers := o.traits()
-	if largest := framework.Size(o.max); largest > limit/framework.Size(buffers) {
+	if largest := framework.Size(o.maxSize); largest > limit/framework.Size(buffers) {
 		return exit.Usagef("-m %s: %d buffers of %v in each rank are over the limit of %v: raise it (-M), or take smaller messages",
-			o.sizes, buffers, largest, limit)
+			o.sizeRange, buffers, largest, limit)
 	}
 	return nil
 }
@@ -319,15 +319,15 @@ const largeMessage = 8192
 // loop returns the iterations for a size: those of the user, or the given
 // numbers of OSU. Each iteration is one sample.
 func (o *loopOptions) loop(size int, small, smallWarmup, large, largeWarmup int) loop {
-	l := loop{iterations: small, warmup: smallWarmup, batch: 1, counts: 1}
+	l := loop{iterations: small, warmupIterations: smallWarmup, batchSize: 1, opsPerIteration: 1}
 	if size > largeMessage {
-		l.iterations, l.warmup = large, largeWarmup
+		l.iterations, l.warmupIterations = large, largeWarmup
 	}
 	if o.iterations > 0 {
 		l.iterations = o.iterations
 	}
-	if o.warmup >= 0 {
-		l.warmup = o.warmup
+	if o.warmupIterations >= 0 {
+		l.warmupIterations = o.warmupIterations
 	}
 	return l
 }
@@ -341,12 +341,12 @@ func (o *options) run(cmd *cobra.Command) error {
 	isRank := o.isRank
 	if !isRank {
 		var err error
-		if isRank, err = settings.InJob(*o.set); err != nil {
+		if isRank, err = settings.InJob(*o.settingFlags); err != nil {
 			return err
 		}
 	}
 	if isRank {
-		if o.given("nodes") {
+		if o.isGiven("nodes") {
 			return exit.Usagef("--nodes: a launcher has placed the ranks already: use ferry run --nodes, or start ferry bench by itself")
 		}
 		if !o.isRank && o.fromOutside() {
@@ -354,22 +354,22 @@ func (o *options) run(cmd *cobra.Command) error {
 		}
 		return o.asRank(cmd.Context(), cmd.OutOrStdout())
 	}
-	output, err := o.json.Open(nil) // Rank 0 opens it again. Until then, the reader of a pipe needs this one.
+	output, err := o.jsonOutput.Open(nil) // Rank 0 opens it again. Until then, the reader of a pipe needs this one.
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	ranks, err := settings.Prepare(cmd.Context(), nil, *o.set)
+	ranks, err := settings.Prepare(cmd.Context(), nil, *o.settingFlags)
 	if err != nil {
 		return err
 	}
 	ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 	defer stop()
 	defer exit.IgnoreBrokenPipe()() // the job ends before this process does
-	s := starter{o: o, ranks: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+	s := starter{o: o, rankSettings: ranks, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
 	if o.fromOutside() {
 		return s.jobs(ctx)
 	}
 	// Rank 0 prints the rows.
-	return s.run(ctx, s.stdout, func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }, o.name, o.processes, o.flags)
+	return s.run(ctx, s.stdout, func(line string) { fmt.Fprintf(s.stderr, "ferry bench: %s\n", line) }, o.name, o.processCount, o.rankFlags)
 }

@@ -37,16 +37,16 @@ func TestSizes_ParsedLikeOSU(t *testing.T) {
 }
 
 func TestIterations_EqualOSU(t *testing.T) {
-	o := &options{loopOptions: loopOptions{warmup: -1}}
-	if l := o.loop(largeMessage, 10000, 100, 1000, 10); l.iterations != 10000 || l.warmup != 100 {
-		t.Errorf("small: %d, %d", l.iterations, l.warmup)
+	o := &options{loopOptions: loopOptions{warmupIterations: -1}}
+	if l := o.loop(largeMessage, 10000, 100, 1000, 10); l.iterations != 10000 || l.warmupIterations != 100 {
+		t.Errorf("small: %d, %d", l.iterations, l.warmupIterations)
 	}
-	if l := o.loop(largeMessage+1, 10000, 100, 1000, 10); l.iterations != 1000 || l.warmup != 10 {
-		t.Errorf("large: %d, %d", l.iterations, l.warmup)
+	if l := o.loop(largeMessage+1, 10000, 100, 1000, 10); l.iterations != 1000 || l.warmupIterations != 10 {
+		t.Errorf("large: %d, %d", l.iterations, l.warmupIterations)
 	}
-	o.iterations, o.warmup = 7, 0
-	if l := o.loop(1, 10000, 100, 1000, 10); l.iterations != 7 || l.warmup != 0 {
-		t.Errorf("the user's: %d, %d", l.iterations, l.warmup)
+	o.iterations, o.warmupIterations = 7, 0
+	if l := o.loop(1, 10000, 100, 1000, 10); l.iterations != 7 || l.warmupIterations != 0 {
+		t.Errorf("the user's: %d, %d", l.iterations, l.warmupIterations)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestTable_FewSlowBatches_HasCommentWithP50(t *testing.T) {
 	slow.add(time.Millisecond, 1)
 	latency, rate, depth := Row{Bench: "latency", Size: 8, Unit: "us"}, Row{Bench: "bw", Size: 64, Unit: "MB/s"}, Row{Bench: "match/posted", Size: 10, Unit: "ns"}
 	var out strings.Builder
-	table, err := (&options{format: osuFormat}).begin(&out)
+	table, err := (&options{outputFormat: osuFormat}).begin(&out)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 
 // A benchmark is one of the measurements of `ferry bench`.
 type benchmark struct {
-	name  string
-	takes ranksWanted
+	name        string
+	wantedRanks ranksWanted
 	// It measures messages of several sizes.
 	hasSizes bool
 	// isOfProcesses excludes goroutine ranks, which share the measured resource or lack the operation.
@@ -19,15 +19,15 @@ type benchmark struct {
 	// It adds processes to its job, and removes them.
 	isElastic bool
 
-	// each measures one row, after a barrier of all ranks.
-	each func(r *rank, ctx context.Context, size int) (Row, error)
-	// whole measures all sizes in one call, or is nil.
-	whole func(r *rank, ctx context.Context) error
+	// measureRow measures one row, after a barrier of all ranks.
+	measureRow func(r *rank, ctx context.Context, size int) (Row, error)
+	// measureAll measures all sizes in one call, or is nil.
+	measureAll func(r *rank, ctx context.Context) error
 
-	test string // title in the OSU suite's format, behind "# ferry VERSION "
+	osuTitle string // Behind "# ferry VERSION ".
 	// Line below the heading about pairs or ranks, or empty.
-	note    string
-	columns string // names of the columns, if any
+	osuNote     string
+	columnHeads string // May be empty.
 }
 
 // ranksWanted is the number of ranks of a benchmark. The default is 2.
@@ -58,54 +58,54 @@ const averageColumn = "# Avg Latency(us)"
 // benchmarks have the order of the lists in messages. init, hello and recover run in
 // jobs of their own (see start.go).
 var benchmarks = slices.Concat([]benchmark{
-	{name: "latency", takes: pairOrAlone, hasSizes: true, each: (*rank).latency,
-		test: "latency test", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "bw", takes: pairOrAlone, hasSizes: true, each: (*rank).bandwidth,
-		test: "bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},
-	{name: "bibw", takes: pair, hasSizes: true, each: (*rank).bidirectional,
-		test: "bi-directional bandwidth test", columns: columns(10, "# Size", "Bandwidth (MB/s)")},
-	{name: "mbw_mr", takes: pairs, hasSizes: true, each: (*rank).rate,
-		test: "multiple bandwidth / message rate test", note: fmt.Sprintf("# [ pairs: %%d ] [ window size: %d ]", window),
-		columns: columns(10, "# Size", "MB/s", "Messages/s")},
-	{name: "multi_lat", takes: pairs, hasSizes: true, each: (*rank).multiLatency,
-		test: "multi latency test", note: "# [ pairs: %d ]", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "latency_mt", takes: pair, hasSizes: true, isOfProcesses: true, each: (*rank).latencyThreads,
-		test: "multi-threaded latency test", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "any_lat", takes: several, whole: (*rank).anyLatency,
-		test: "latency test, receives from any source", note: "# [ ranks: %d ]", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "match", takes: pair, whole: (*rank).matching,
-		test: "matching test: a message behind a queue", columns: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
-	{name: "isend", takes: pair, hasSizes: true, each: (*rank).isend,
-		test: "isend test: a receive whose sender computes", columns: columns(10, "# Size", "Receive(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")},
-	{name: "partitioned", takes: pair, hasSizes: true, each: (*rank).partitioned,
-		test: fmt.Sprintf("partitioned send test: a buffer that %d goroutines fill", mostFilling), columns: columns(10, "# Size", "Partitioned(us)", "Send(us)")},
-	{name: "isendrecv", takes: pair, hasSizes: true, each: (*rank).isendrecv,
-		test: "isendrecv test: an exchange of two ranks", columns: columns(10, "# Size", "Latency (us)")},
-	{name: "halo", hasSizes: true, each: (*rank).halo,
-		test: "halo test: a block for each of 4 neighbors", columns: columns(10, "# Size", "Avg Latency(us)")},
-	{name: "change", takes: pair, hasSizes: true, isOfProcesses: true, whole: (*rank).changing,
-		test: "latency test, after a change of the machine", columns: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
-	{name: "ring", takes: several, isOfProcesses: true, whole: (*rank).ring,
-		test: "ring latency test: 8 bytes to both neighbors", columns: columns(10, "# Order", "Latency (us)")},
-	{name: "barrier", each: (*rank).barrier, test: "barrier latency test", columns: averageColumn},
+	{name: "latency", wantedRanks: pairOrAlone, hasSizes: true, measureRow: (*rank).latency,
+		osuTitle: "latency test", columnHeads: columns(10, "# Size", "Latency (us)")},
+	{name: "bw", wantedRanks: pairOrAlone, hasSizes: true, measureRow: (*rank).bandwidth,
+		osuTitle: "bandwidth test", columnHeads: columns(10, "# Size", "Bandwidth (MB/s)")},
+	{name: "bibw", wantedRanks: pair, hasSizes: true, measureRow: (*rank).bidirectional,
+		osuTitle: "bi-directional bandwidth test", columnHeads: columns(10, "# Size", "Bandwidth (MB/s)")},
+	{name: "mbw_mr", wantedRanks: pairs, hasSizes: true, measureRow: (*rank).rate,
+		osuTitle: "multiple bandwidth / message rate test", osuNote: fmt.Sprintf("# [ pairs: %%d ] [ window size: %d ]", window),
+		columnHeads: columns(10, "# Size", "MB/s", "Messages/s")},
+	{name: "multi_lat", wantedRanks: pairs, hasSizes: true, measureRow: (*rank).multiLatency,
+		osuTitle: "multi latency test", osuNote: "# [ pairs: %d ]", columnHeads: columns(10, "# Size", "Latency (us)")},
+	{name: "latency_mt", wantedRanks: pair, hasSizes: true, isOfProcesses: true, measureRow: (*rank).latencyThreads,
+		osuTitle: "multi-threaded latency test", columnHeads: columns(10, "# Size", "Latency (us)")},
+	{name: "any_lat", wantedRanks: several, measureAll: (*rank).anyLatency,
+		osuTitle: "latency test, receives from any source", osuNote: "# [ ranks: %d ]", columnHeads: columns(10, "# Size", "Latency (us)")},
+	{name: "match", wantedRanks: pair, measureAll: (*rank).matching,
+		osuTitle: "matching test: a message behind a queue", columnHeads: fmt.Sprintf("%-28s%10s%18s", "# Queue", "Depth", "Per message (ns)")},
+	{name: "isend", wantedRanks: pair, hasSizes: true, measureRow: (*rank).isend,
+		osuTitle: "isend test: a receive whose sender computes", columnHeads: columns(10, "# Size", "Receive(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")},
+	{name: "partitioned", wantedRanks: pair, hasSizes: true, measureRow: (*rank).partitioned,
+		osuTitle: fmt.Sprintf("partitioned send test: a buffer that %d goroutines fill", mostFilling), columnHeads: columns(10, "# Size", "Partitioned(us)", "Send(us)")},
+	{name: "isendrecv", wantedRanks: pair, hasSizes: true, measureRow: (*rank).isendrecv,
+		osuTitle: "isendrecv test: an exchange of two ranks", columnHeads: columns(10, "# Size", "Latency (us)")},
+	{name: "halo", hasSizes: true, measureRow: (*rank).halo,
+		osuTitle: "halo test: a block for each of 4 neighbors", columnHeads: columns(10, "# Size", "Avg Latency(us)")},
+	{name: "change", wantedRanks: pair, hasSizes: true, isOfProcesses: true, measureAll: (*rank).changing,
+		osuTitle: "latency test, after a change of the machine", columnHeads: fmt.Sprintf("%-12s%10s%18s", "# Change", "Size", "Latency (us)")},
+	{name: "ring", wantedRanks: several, isOfProcesses: true, measureAll: (*rank).ring,
+		osuTitle: "ring latency test: 8 bytes to both neighbors", columnHeads: columns(10, "# Order", "Latency (us)")},
+	{name: "barrier", measureRow: (*rank).barrier, osuTitle: "barrier latency test", columnHeads: averageColumn},
 }, collectiveBenchmarks(), []benchmark{
-	{name: "dup", each: (*rank).dup, test: "communicator dup test", columns: averageColumn},
-	{name: "create", isOfProcesses: true, each: (*rank).create, test: "communicator create test", columns: averageColumn},
-	{name: "init", isOfProcesses: true, test: "init test"},
-	{name: "startup", isOfProcesses: true, test: "startup test: session, mpi://SELF, mpi://WORLD", note: "# [ ranks: %d ]",
-		columns: fmt.Sprintf("%-20s%6s%18s%18s", "# Step", "Unit", "Avg", "Max")},
-	{name: "hello", isOfProcesses: true, test: "hello test: launch, init and finalize"},
-	{name: "grow", isOfProcesses: true, isElastic: true, test: "grow test: add processes to a job", note: "# [ ranks: %d ]", columns: elasticColumns},
-	{name: "agree", each: (*rank).agree, test: "communicator agree test", columns: averageColumn},
-	{name: "shrink", each: (*rank).shrink, test: "communicator shrink test", columns: averageColumn}, // Or elasticShrink.
-	{name: "recover", takes: several, isOfProcesses: true, test: "recover test: from the death of a rank to a barrier of the others"},
-	{name: "memory", isOfProcesses: true, whole: (*rank).memoryOfNeighbours,
-		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
-	{name: "memory_all", isOfProcesses: true, whole: (*rank).memoryOfEveryone,
-		test: "memory test", note: "# [ ranks: %d ]", columns: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
-	{name: "idle", takes: several, isOfProcesses: true, each: (*rank).idle,
-		test: "idle test: a rank that is blocked in a ", columns: "# Avg (% of a processor)"},
-	{name: "hop", takes: pair, each: (*rank).hop, columns: "# raw cache-line hop\n# Avg (ns)"},
+	{name: "dup", measureRow: (*rank).dup, osuTitle: "communicator dup test", columnHeads: averageColumn},
+	{name: "create", isOfProcesses: true, measureRow: (*rank).create, osuTitle: "communicator create test", columnHeads: averageColumn},
+	{name: "init", isOfProcesses: true, osuTitle: "init test"},
+	{name: "startup", isOfProcesses: true, osuTitle: "startup test: session, mpi://SELF, mpi://WORLD", osuNote: "# [ ranks: %d ]",
+		columnHeads: fmt.Sprintf("%-20s%6s%18s%18s", "# Step", "Unit", "Avg", "Max")},
+	{name: "hello", isOfProcesses: true, osuTitle: "hello test: launch, init and finalize"},
+	{name: "grow", isOfProcesses: true, isElastic: true, osuTitle: "grow test: add processes to a job", osuNote: "# [ ranks: %d ]", columnHeads: elasticColumns},
+	{name: "agree", measureRow: (*rank).agree, osuTitle: "communicator agree test", columnHeads: averageColumn},
+	{name: "shrink", measureRow: (*rank).shrink, osuTitle: "communicator shrink test", columnHeads: averageColumn}, // Or elasticShrink.
+	{name: "recover", wantedRanks: several, isOfProcesses: true, osuTitle: "recover test: from the death of a rank to a barrier of the others"},
+	{name: "memory", isOfProcesses: true, measureAll: (*rank).memoryOfNeighbours,
+		osuTitle: "memory test", osuNote: "# [ ranks: %d ]", columnHeads: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
+	{name: "memory_all", isOfProcesses: true, measureAll: (*rank).memoryOfEveryone,
+		osuTitle: "memory test", osuNote: "# [ ranks: %d ]", columnHeads: columns(20, "# Memory", "Avg (KiB)", "Max (KiB)")},
+	{name: "idle", wantedRanks: several, isOfProcesses: true, measureRow: (*rank).idle,
+		osuTitle: "idle test: a rank that is blocked in a ", columnHeads: "# Avg (% of a processor)"},
+	{name: "hop", wantedRanks: pair, measureRow: (*rank).hop, columnHeads: "# raw cache-line hop\n# Avg (ns)"},
 })
 
 func names() []string {
@@ -119,17 +119,17 @@ func names() []string {
 // osuHead is the head of a table in the OSU suite's format. ranks is the number of communicating goroutines where
 // they are paired.
 func (b benchmark) osuHead(ranks int) (head string) {
-	if b.test != "" {
-		head = fmt.Sprintf("# ferry %s %s\n", version.String(), b.test)
+	if b.osuTitle != "" {
+		head = fmt.Sprintf("# ferry %s %s\n", version.String(), b.osuTitle)
 	}
-	if b.takes == pairs {
+	if b.wantedRanks == pairs {
 		ranks /= 2
 	}
-	if b.note != "" {
-		head += fmt.Sprintf(b.note, ranks) + "\n"
+	if b.osuNote != "" {
+		head += fmt.Sprintf(b.osuNote, ranks) + "\n"
 	}
-	if b.columns != "" {
-		head += b.columns + "\n"
+	if b.columnHeads != "" {
+		head += b.columnHeads + "\n"
 	}
 	return head
 }

@@ -31,7 +31,7 @@ const maskTag = 2
 // changing measures each change, or that of --to.
 func (r *rank) changing(ctx context.Context) error {
 	for _, to := range changesTo {
-		if r.o.to != "" && r.o.to != to {
+		if r.o.onlyChange != "" && r.o.onlyChange != to {
 			continue
 		}
 		err := r.sizes(func(size int) error {
@@ -58,8 +58,8 @@ func (r *rank) afterChange(ctx context.Context, to string, size int) (row Row, e
 	if r.comm.Rank() == 1 {
 		play = pong
 	}
-	l.batch = 10
-	if err := play(l.warmup); err != nil {
+	l.batchSize = 10
+	if err := play(l.warmupIterations); err != nil {
 		return row, err
 	}
 	back, err := r.changed(to, mine, theirs)
@@ -70,10 +70,10 @@ func (r *rank) afterChange(ctx context.Context, to string, size int) (row Row, e
 	if err := mpi.Barrier(ctx, r.comm); err != nil {
 		return row, err
 	}
-	if err := play(until / l.counts); err != nil {
+	if err := play(until / l.opsPerIteration); err != nil {
 		return row, err
 	}
-	l.warmup = 0
+	l.warmupIterations = 0
 	s, err := l.time(play, nil)
 	if err != nil {
 		return row, err

@@ -35,13 +35,13 @@ var collectives = []struct {
 // collectiveBenchmarks are the benchmarks of these.
 func collectiveBenchmarks() (list []benchmark) {
 	for _, c := range collectives {
-		list = append(list, benchmark{name: c.name, hasSizes: true, each: (*rank).collective,
-			test: c.name + " latency test", columns: columns(10, "# Size", "Avg Latency(us)")})
+		list = append(list, benchmark{name: c.name, hasSizes: true, measureRow: (*rank).collective,
+			osuTitle: c.name + " latency test", columnHeads: columns(10, "# Size", "Avg Latency(us)")})
 	}
 	overlap := func(name string) benchmark {
-		return benchmark{name: "i" + name, hasSizes: name != "barrier", each: (*rank).overlap,
-			test:    "nonblocking " + name + " overlap test",
-			columns: columns(10, "# Size", "Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")}
+		return benchmark{name: "i" + name, hasSizes: name != "barrier", measureRow: (*rank).overlap,
+			osuTitle:    "nonblocking " + name + " overlap test",
+			columnHeads: columns(10, "# Size", "Overall(us)", "Compute(us)", "Pure Comm.(us)", "Overlap(%)")}
 	}
 	list = append(list, overlap("barrier"))
 	for _, c := range collectives {
@@ -64,7 +64,7 @@ func (o *options) isCollective() bool {
 func (o *options) traits() (reduces bool, buffers int) {
 	for _, c := range collectives {
 		if o.name == c.name || o.name == "i"+c.name {
-			return c.reduces, c.buffers(o.ranks)
+			return c.reduces, c.buffers(o.rankCount)
 		}
 	}
 	if o.name == "halo" {
@@ -75,9 +75,9 @@ func (o *options) traits() (reduces bool, buffers int) {
 
 // exchange has the forms of a collective over separate buffers.
 type exchange struct {
-	do    func() error
-	start func() (mpi.Request, error)
-	init  func() (*mpi.Persistent, error)
+	runBlocking      func() error
+	startNonblocking func() (mpi.Request, error)
+	initPersistent   func() (*mpi.Persistent, error)
 }
 
 // exchange returns the one of a benchmark.
@@ -113,27 +113,27 @@ func (r *rank) exchange(ctx context.Context, size int) (x exchange, err error) {
 	}
 	switch name {
 	case "ibarrier":
-		x.start = func() (mpi.Request, error) { return mpi.Ibarrier(c) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Ibarrier(c) }
 	case "bcast":
-		x.do = func() error { return mpi.Bcast(ctx, c, send, 0) }
-		x.start = func() (mpi.Request, error) { return mpi.Ibcast(c, send, 0) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.BcastInit(ctx, c, send, 0) }
+		x.runBlocking = func() error { return mpi.Bcast(ctx, c, send, 0) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Ibcast(c, send, 0) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.BcastInit(ctx, c, send, 0) }
 	case "gather":
-		x.do = func() error { return mpi.Gather(ctx, c, send, recv, 0) }
-		x.start = func() (mpi.Request, error) { return mpi.Igather(c, send, recv, 0) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.GatherInit(ctx, c, send, recv, 0) }
+		x.runBlocking = func() error { return mpi.Gather(ctx, c, send, recv, 0) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Igather(c, send, recv, 0) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.GatherInit(ctx, c, send, recv, 0) }
 	case "scatter":
-		x.do = func() error { return mpi.Scatter(ctx, c, send, recv, 0) }
-		x.start = func() (mpi.Request, error) { return mpi.Iscatter(c, send, recv, 0) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.ScatterInit(ctx, c, send, recv, 0) }
+		x.runBlocking = func() error { return mpi.Scatter(ctx, c, send, recv, 0) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Iscatter(c, send, recv, 0) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.ScatterInit(ctx, c, send, recv, 0) }
 	case "allgather":
-		x.do = func() error { return mpi.Allgather(ctx, c, send, recv) }
-		x.start = func() (mpi.Request, error) { return mpi.Iallgather(c, send, recv) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.AllgatherInit(ctx, c, send, recv) }
+		x.runBlocking = func() error { return mpi.Allgather(ctx, c, send, recv) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Iallgather(c, send, recv) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.AllgatherInit(ctx, c, send, recv) }
 	case "alltoall":
-		x.do = func() error { return mpi.Alltoall(ctx, c, send, recv) }
-		x.start = func() (mpi.Request, error) { return mpi.Ialltoall(c, send, recv) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.AlltoallInit(ctx, c, send, recv) }
+		x.runBlocking = func() error { return mpi.Alltoall(ctx, c, send, recv) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Ialltoall(c, send, recv) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.AlltoallInit(ctx, c, send, recv) }
 	}
 	return x, nil
 }
@@ -146,7 +146,7 @@ var elementTypes = []string{"float", "int"}
 
 // reduction returns the exchange of a reduction, sums of ones.
 func (r *rank) reduction(ctx context.Context, name string, size int) exchange {
-	if r.o.elements == "int" {
+	if r.o.elementType == "int" {
 		return reduction[int32](ctx, r.comm, name, size)
 	}
 	return reduction[float32](ctx, r.comm, name, size)
@@ -157,21 +157,21 @@ func reduction[T float32 | int32](ctx context.Context, c *mpi.Comm, name string,
 	send, recv := slices.Repeat([]T{1}, size/elementBytes), slices.Repeat([]T{2}, size/elementBytes)
 	switch name {
 	case "reduce":
-		x.do = func() error { return mpi.Reduce(ctx, c, send, recv, sum, 0) }
-		x.start = func() (mpi.Request, error) { return mpi.Ireduce(c, send, recv, sum, 0) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.ReduceInit(ctx, c, send, recv, sum, 0) }
+		x.runBlocking = func() error { return mpi.Reduce(ctx, c, send, recv, sum, 0) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Ireduce(c, send, recv, sum, 0) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.ReduceInit(ctx, c, send, recv, sum, 0) }
 	case "allreduce":
-		x.do = func() error { return mpi.Allreduce(ctx, c, send, recv, sum) }
-		x.start = func() (mpi.Request, error) { return mpi.Iallreduce(c, send, recv, sum) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.AllreduceInit(ctx, c, send, recv, sum) }
+		x.runBlocking = func() error { return mpi.Allreduce(ctx, c, send, recv, sum) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.Iallreduce(c, send, recv, sum) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.AllreduceInit(ctx, c, send, recv, sum) }
 	case "reduce_scatter":
 		counts := make([]int, c.Size()) // as equal as can be
 		for i := range counts {
 			counts[i] = (len(send) + c.Size() - 1 - i) / c.Size()
 		}
-		x.do = func() error { return mpi.ReduceScatter(ctx, c, send, recv, counts, sum) }
-		x.start = func() (mpi.Request, error) { return mpi.IreduceScatter(c, send, recv, counts, sum) }
-		x.init = func() (*mpi.Persistent, error) { return mpi.ReduceScatterInit(ctx, c, send, recv, counts, sum) }
+		x.runBlocking = func() error { return mpi.ReduceScatter(ctx, c, send, recv, counts, sum) }
+		x.startNonblocking = func() (mpi.Request, error) { return mpi.IreduceScatter(c, send, recv, counts, sum) }
+		x.initPersistent = func() (*mpi.Persistent, error) { return mpi.ReduceScatterInit(ctx, c, send, recv, counts, sum) }
 	}
 	return x
 }
@@ -189,12 +189,12 @@ func (r *rank) collective(ctx context.Context, size int) (Row, error) {
 // timeCollective times a blocking collective, or with --persistent Start and Wait of the persistent one.
 func (r *rank) timeCollective(ctx context.Context, size int, x exchange) (row Row, err error) {
 	if r.o.isPersistent {
-		p, err := x.init()
+		p, err := x.initPersistent()
 		if err != nil {
 			return Row{}, err
 		}
 		defer func() { err = errors.Join(err, p.Free()) }()
-		x.do = func() error {
+		x.runBlocking = func() error {
 			if err := p.Start(); err != nil {
 				return err
 			}
@@ -203,7 +203,7 @@ func (r *rank) timeCollective(ctx context.Context, size int, x exchange) (row Ro
 		}
 	}
 	return r.together(ctx, size, 1, 100,
-		func(int) error { return x.do() },
+		func(int) error { return x.runBlocking() },
 		func() error { return mpi.Barrier(ctx, r.comm) })
 }
 
@@ -216,7 +216,7 @@ func (r *rank) overlap(ctx context.Context, size int) (Row, error) {
 	}
 	var compute time.Duration
 	each := func(int) error {
-		q, err := x.start()
+		q, err := x.startNonblocking()
 		if err != nil {
 			return err
 		}
@@ -235,8 +235,8 @@ func (r *rank) overlap(ctx context.Context, size int) (Row, error) {
 	}
 	compute = time.Duration(average[0] * float64(time.Microsecond))
 	row, err := r.together(ctx, size, 1, 100, each, between)
-	row.Compute, row.Pure = average[0], average[0]
-	row.Overlap = min(100, max(0, 100-(row.Avg-row.Compute)/row.Pure*100))
+	row.ComputeTime, row.PureTime = average[0], average[0]
+	row.OverlapPercent = min(100, max(0, 100-(row.Avg-row.ComputeTime)/row.PureTime*100))
 	return row, err
 }
 

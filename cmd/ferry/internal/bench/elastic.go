@@ -32,39 +32,39 @@ const (
 type elastic struct {
 	o       *options
 	session *mpi.Session
-	// Name of the main set.
-	main    string
-	comm    *mpi.Comm // Of the main set.
-	inCalls time.Duration
-	// At rank 0: those of all ranks after a growth.
-	pids []int64
+	// The name of the main set.
+	mainPset string
+	mainComm *mpi.Comm
+	inCalls  time.Duration
+	// At rank 0, of all ranks after a growth.
+	rankPIDs []int64
 	// At rank 0: sets that the latest changes have created.
 	psetList []string
 }
 
 // A span is the cost of one change.
 type span struct {
-	total time.Duration
-	// Part of total inside calls of the library.
+	totalTime time.Duration
+	// Part of totalTime inside calls of the library.
 	inCalls time.Duration
 }
 
 // checkElastic checks --add and --async.
 func (o *options) checkElastic() error {
 	switch {
-	case o.given("add") && !o.isElastic:
+	case o.isGiven("add") && !o.isElastic:
 		return exit.Usagef("--add: %s adds no processes; grow and shrink do", o.name)
-	case o.given("async") && !o.isElastic:
+	case o.isGiven("async") && !o.isElastic:
 		return exit.Usagef("--async: %s has no asynchronous form; grow and shrink have", o.name)
-	case o.add < 1:
-		return exit.Usagef("--add %d: want at least 1 process", o.add)
+	case o.changedProcesses < 1:
+		return exit.Usagef("--add %d: want at least 1 process", o.changedProcesses)
 	}
 	return nil
 }
 
 // asElastic measures as one of the first ranks, or takes part as an added process.
 func (o *options) asElastic(ctx context.Context, out io.Writer, options []mpi.SessionOption) (err error) {
-	e := &elastic{o: o, main: "mpi://WORLD"}
+	e := &elastic{o: o, mainPset: "mpi://WORLD"}
 	if e.session, err = mpi.OpenSession(ctx, append(settings.Session(), options...)...); err != nil {
 		return err
 	}
@@ -76,18 +76,18 @@ func (o *options) asElastic(ctx context.Context, out io.Writer, options []mpi.Se
 	if isAdded {
 		return e.asAdded(ctx)
 	}
-	if e.comm, err = settings.World(ctx, e.session, elasticTag); err != nil {
+	if e.mainComm, err = settings.World(ctx, e.session, elasticTag); err != nil {
 		return err
 	}
-	if err := o.adopt(e.comm.Size()); err != nil {
+	if err := o.adopt(e.mainComm.Size()); err != nil {
 		return err
 	}
 	return e.measure(ctx, out)
 }
 
 func (e *elastic) close() (err error) {
-	if e.comm != nil {
-		err = e.comm.Close()
+	if e.mainComm != nil {
+		err = e.mainComm.Close()
 	}
 	return errors.Join(err, e.session.Close())
 }
@@ -96,7 +96,7 @@ func (e *elastic) close() (err error) {
 func (e *elastic) measure(ctx context.Context, out io.Writer) (err error) {
 	l := e.o.loop(0, 10, 1, 0, 0)
 	total, calls := newSample(), make([]float64, l.iterations)
-	for i := range l.warmup + l.iterations {
+	for i := range l.warmupIterations + l.iterations {
 		cost, err := e.grow(ctx)
 		if err != nil {
 			return err
@@ -108,15 +108,15 @@ func (e *elastic) measure(ctx context.Context, out io.Writer) (err error) {
 		if e.o.name == "shrink" {
 			cost = shrinking
 		}
-		if i >= l.warmup {
-			total.add(cost.total, 1)
-			calls[i-l.warmup] = cost.inCalls.Seconds() * 1e3
+		if i >= l.warmupIterations {
+			total.add(cost.totalTime, 1)
+			calls[i-l.warmupIterations] = cost.inCalls.Seconds() * 1e3
 		}
 	}
-	if err := mpi.Allreduce(ctx, e.comm, nil, calls, mpi.Max[float64]()); err != nil || e.comm.Rank() != 0 {
+	if err := mpi.Allreduce(ctx, e.mainComm, nil, calls, mpi.Max[float64]()); err != nil || e.mainComm.Rank() != 0 {
 		return err
 	}
-	row := Row{Size: e.o.add, Ranks: e.comm.Size(), Unit: "ms"}
+	row := Row{Size: e.o.changedProcesses, RankCount: e.mainComm.Size(), Unit: "ms"}
 	table, err := e.o.begin(out)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (e *elastic) measure(ctx context.Context, out io.Writer) (err error) {
 
 // grow adds the processes.
 func (e *elastic) grow(ctx context.Context) (cost span, err error) {
-	if cost, err = e.change(ctx, mpi.PsetGrow, mpi.PsetArgs{Add: e.o.add}); err != nil {
+	if cost, err = e.change(ctx, mpi.PsetGrow, mpi.PsetArgs{Add: e.o.changedProcesses}); err != nil {
 		return cost, err
 	}
 	return cost, e.gatherPIDs(ctx)
@@ -140,32 +140,32 @@ func (e *elastic) grow(ctx context.Context) (cost span, err error) {
 
 // shrink removes them, waits for their ends, and deletes the sets that are not in use.
 func (e *elastic) shrink(ctx context.Context) (cost span, err error) {
-	if cost, err = e.change(ctx, mpi.PsetShrink, mpi.PsetArgs{Sub: e.o.add}); err != nil || e.comm.Rank() != 0 {
+	if cost, err = e.change(ctx, mpi.PsetShrink, mpi.PsetArgs{Sub: e.o.changedProcesses}); err != nil || e.mainComm.Rank() != 0 {
 		return cost, err
 	}
-	for _, pid := range e.pids[e.comm.Size():] {
+	for _, pid := range e.rankPIDs[e.mainComm.Size():] {
 		for syscall.Kill(int(pid), 0) == nil { // The launcher ends those that stay.
 			time.Sleep(exitPoll)
 		}
 	}
 	for _, name := range e.psetList {
-		if name == e.main {
+		if name == e.mainPset {
 			continue
 		}
 		if err := e.session.DeletePset(ctx, name); err != nil {
 			return cost, err
 		}
 	}
-	e.psetList = []string{e.main}
+	e.psetList = []string{e.mainPset}
 	return cost, nil
 }
 
 // change makes one change, as one of the first ranks.
 func (e *elastic) change(ctx context.Context, op mpi.PsetOp, args mpi.PsetArgs) (cost span, err error) {
-	if err := mpi.Barrier(ctx, e.comm); err != nil {
+	if err := mpi.Barrier(ctx, e.mainComm); err != nil {
 		return cost, err
 	}
-	old := e.comm
+	old := e.mainComm
 	e.inCalls = 0
 	start := clock()
 	delta, err := e.request(ctx, op, args)
@@ -206,16 +206,16 @@ func await[T any](ctx context.Context, e *elastic, call func() *mpi.Future[T]) (
 
 // request requests a change at rank 0, and returns the delta in all of the first ranks.
 func (e *elastic) request(ctx context.Context, op mpi.PsetOp, args mpi.PsetArgs) (delta string, err error) {
-	if e.comm.Rank() > 0 {
+	if e.mainComm.Rank() > 0 {
 		if e.o.isAsync {
-			change, err := await(ctx, e, func() *mpi.Future[mpi.Change] { return e.session.ResourceChangeAsync(e.main) })
+			change, err := await(ctx, e, func() *mpi.Future[mpi.Change] { return e.session.ResourceChangeAsync(e.mainPset) })
 			return change.Delta, err
 		}
 		defer e.enter()()
 		return e.broadcast(ctx, "")
 	}
 	var names []string
-	operands := []string{e.main}
+	operands := []string{e.mainPset}
 	if e.o.isAsync {
 		names, err = await(ctx, e, func() *mpi.Future[[]string] { return e.session.PsetOpAsync(op, operands, args) })
 	} else {
@@ -238,7 +238,7 @@ func (e *elastic) broadcast(ctx context.Context, name string) (string, error) {
 	if copy(buf, name) < len(name) {
 		return "", fmt.Errorf("name of a process set: %d bytes: want at most %d", len(name), longestName)
 	}
-	err := mpi.Bcast(ctx, e.comm, buf, 0)
+	err := mpi.Bcast(ctx, e.mainComm, buf, 0)
 	return string(bytes.TrimRight(buf, "\x00")), err
 }
 
@@ -252,21 +252,21 @@ func (e *elastic) integrate(ctx context.Context, delta string) error {
 		defer e.enter()()
 		got, err = e.session.Integrate(ctx, delta, "")
 	}
-	e.main = got.Pset
+	e.mainPset = got.Pset
 	return err
 }
 
 // rebuild makes the communicator of the main set, sends a message round it, and finishes the change.
 func (e *elastic) rebuild(ctx context.Context, delta string) error {
 	defer e.enter()()
-	all, err := e.session.Group(ctx, e.main)
+	all, err := e.session.Group(ctx, e.mainPset)
 	if err != nil {
 		return err
 	}
-	if e.comm, err = mpi.CommFromGroup(ctx, all, elasticTag); err != nil {
+	if e.mainComm, err = mpi.CommFromGroup(ctx, all, elasticTag); err != nil {
 		return err
 	}
-	if err := circulate(ctx, e.comm); err != nil || e.comm.Rank() != 0 {
+	if err := circulate(ctx, e.mainComm); err != nil || e.mainComm.Rank() != 0 {
 		return err
 	}
 	return e.session.FinishChange(ctx, delta)
@@ -292,8 +292,8 @@ func circulate(ctx context.Context, c *mpi.Comm) error {
 
 // gatherPIDs collects the process ids of all ranks at rank 0.
 func (e *elastic) gatherPIDs(ctx context.Context) error {
-	e.pids = make([]int64, e.comm.Size())
-	return mpi.Gather(ctx, e.comm, []int64{int64(os.Getpid())}, e.pids, 0)
+	e.rankPIDs = make([]int64, e.mainComm.Size())
+	return mpi.Gather(ctx, e.mainComm, []int64{int64(os.Getpid())}, e.rankPIDs, 0)
 }
 
 // asAdded takes part in one growth and in the change that removes this process.
@@ -308,7 +308,7 @@ func (e *elastic) asAdded(ctx context.Context) error {
 	if err := e.gatherPIDs(ctx); err != nil {
 		return err
 	}
-	if err := mpi.Barrier(ctx, e.comm); err != nil {
+	if err := mpi.Barrier(ctx, e.mainComm); err != nil {
 		return err
 	}
 	removal, err := e.removal(ctx)
@@ -327,6 +327,6 @@ func (e *elastic) removal(ctx context.Context) (delta string, err error) {
 	if !e.o.isAsync {
 		return e.broadcast(ctx, "")
 	}
-	change, err := e.session.ResourceChangeAsync(e.main).Wait(ctx)
+	change, err := e.session.ResourceChangeAsync(e.mainPset).Wait(ctx)
 	return change.Delta, err
 }

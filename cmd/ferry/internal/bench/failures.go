@@ -22,7 +22,7 @@ const recoverRanks = 4
 // elasticShrink is the benchmark of the name shrink with the flags of a job that changes.
 var elasticShrink = benchmark{
 	name: "shrink", isOfProcesses: true, isElastic: true,
-	test: "shrink test: remove processes from a job", note: "# [ remaining ranks: %d ]", columns: elasticColumns,
+	osuTitle: "shrink test: remove processes from a job", osuNote: "# [ remaining ranks: %d ]", columnHeads: elasticColumns,
 }
 
 // agree times (*Comm).Agree on a communicator without failures, with the loop of collectives.

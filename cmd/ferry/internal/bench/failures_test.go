@@ -11,7 +11,7 @@ import (
 func TestCheck_ShrinkWithFlagsOfAChange_IsElastic(t *testing.T) {
 	for line, isElastic := range map[string]bool{"shrink": false, "shrink -n 3 -i 5": false, "shrink --add 2": true, "shrink --async": true} {
 		o, err := checkedLine(t, line)
-		if err != nil || o.isElastic != isElastic || (o.each == nil) != isElastic {
+		if err != nil || o.isElastic != isElastic || (o.measureRow == nil) != isElastic {
 			t.Errorf("%s: elastic %v, %v", line, o.isElastic, err)
 		}
 	}
@@ -19,8 +19,8 @@ func TestCheck_ShrinkWithFlagsOfAChange_IsElastic(t *testing.T) {
 
 func TestCheck_RecoverWithoutN_HasFourRanks(t *testing.T) {
 	for line, ranks := range map[string]int{"recover": 4, "recover -n 3": 3, "agree": 2} {
-		if o, err := checkedLine(t, line); err != nil || o.ranks != ranks {
-			t.Errorf("%s: %d ranks, %v", line, o.ranks, err)
+		if o, err := checkedLine(t, line); err != nil || o.rankCount != ranks {
+			t.Errorf("%s: %d ranks, %v", line, o.rankCount, err)
 		}
 	}
 }
@@ -28,7 +28,7 @@ func TestCheck_RecoverWithoutN_HasFourRanks(t *testing.T) {
 func TestRevoked_CommunicatorOfAnySize_ShrinksToAllRanks(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		mpitest.Run(t, n, func(ctx context.Context, c *mpi.Comm) error {
-			r := &rank{o: &options{loopOptions: loopOptions{iterations: 3, warmup: 1}}, comm: c}
+			r := &rank{o: &options{loopOptions: loopOptions{iterations: 3, warmupIterations: 1}}, comm: c}
 			if _, err := r.shrink(ctx, 0); err != nil {
 				return err
 			}

@@ -17,41 +17,41 @@ import (
 
 // checkRanks fills in the numbers of processes and ranks.
 func (o *options) checkRanks() error {
-	if o.given("goroutines") {
+	if o.isGiven("goroutines") {
 		switch {
 		case o.isOfProcesses:
 			return exit.Usagef("--goroutines: %s measures processes", o.name)
-		case o.given("connected") || o.given("live") || o.given("alloc"):
+		case o.isGiven("connected") || o.isGiven("live") || o.isGiven("alloc"):
 			return exit.Usagef("--goroutines: --connected, --live and --alloc are about processes")
-		case o.goroutines < 1 || o.goroutines > mpi.MaxGoroutines:
-			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", o.goroutines, mpi.MaxGoroutines)
+		case o.goroutinesPerProcess < 1 || o.goroutinesPerProcess > mpi.MaxGoroutines:
+			return exit.Usagef("--goroutines %d: want 1 to %d goroutine ranks", o.goroutinesPerProcess, mpi.MaxGoroutines)
 		}
 	}
-	if o.processes == 0 && !o.given("n") {
-		switch o.processes = 1; {
+	if o.processCount == 0 && !o.isGiven("n") {
+		switch o.processCount = 1; {
 		case o.name == "recover":
-			o.processes = recoverRanks
-		case o.goroutines == 0:
-			o.processes = max(2, o.connected+1)
+			o.processCount = recoverRanks
+		case o.goroutinesPerProcess == 0:
+			o.processCount = max(2, o.connectedRanks+1)
 		}
 	}
-	if o.processes < 1 {
-		return exit.Usagef("-n %d: want at least 1 rank", o.processes)
+	if o.processCount < 1 {
+		return exit.Usagef("-n %d: want at least 1 rank", o.processCount)
 	}
-	if o.given("nodes") && (o.nodes < 1 || o.nodes > o.processes) {
-		return exit.Usagef("--nodes %d: want 1 to %d nodes, since each needs a process (-n)", o.nodes, o.processes)
+	if o.isGiven("nodes") && (o.nodeCount < 1 || o.nodeCount > o.processCount) {
+		return exit.Usagef("--nodes %d: want 1 to %d nodes, since each needs a process (-n)", o.nodeCount, o.processCount)
 	}
-	o.ranks = o.processes * max(1, o.goroutines)
-	given := fmt.Sprintf("-n %d", o.processes)
-	if o.goroutines > 0 {
-		given += fmt.Sprintf(" --goroutines %d", o.goroutines)
+	o.rankCount = o.processCount * max(1, o.goroutinesPerProcess)
+	given := fmt.Sprintf("-n %d", o.processCount)
+	if o.goroutinesPerProcess > 0 {
+		given += fmt.Sprintf(" --goroutines %d", o.goroutinesPerProcess)
 	}
 	switch {
-	case o.takes == pair && o.ranks != 2, o.takes == pairOrAlone && o.ranks != 2 && (o.ranks != 1 || o.tail != nil):
+	case o.wantedRanks == pair && o.rankCount != 2, o.wantedRanks == pairOrAlone && o.rankCount != 2 && (o.rankCount != 1 || o.parsedTail != nil):
 		return exit.Usagef("%s: %s is between 2 ranks", given, o.name)
-	case o.takes == pairs && (o.ranks < 2 || o.ranks%2 != 0):
+	case o.wantedRanks == pairs && (o.rankCount < 2 || o.rankCount%2 != 0):
 		return exit.Usagef("%s: %s needs pairs of ranks", given, o.name)
-	case o.takes == several && o.ranks < 2:
+	case o.wantedRanks == several && o.rankCount < 2:
 		return exit.Usagef("%s: %s needs at least 2 ranks", given, o.name)
 	}
 	return nil
@@ -60,14 +60,14 @@ func (o *options) checkRanks() error {
 // binding returns how to bind the processes of a job on that many cores (launch.Job). Goroutine ranks that outnumber
 // the cores are not bound, because the kernel switches goroutines with locked threads.
 func (o *options) binding(available int) (bind bool, cores int) {
-	each := o.goroutines
+	each := o.goroutinesPerProcess
 	if o.name == "latency_mt" || o.isPaired {
-		each = o.threads
+		each = o.goroutinesPerRank
 	}
 	switch {
-	case each > 1 && o.processes*each <= available:
+	case each > 1 && o.processCount*each <= available:
 		return false, each
-	case o.goroutines > 0 && o.ranks > available:
+	case o.goroutinesPerProcess > 0 && o.rankCount > available:
 		return false, 0
 	}
 	return true, 0
@@ -75,12 +75,12 @@ func (o *options) binding(available int) (bind bool, cores int) {
 
 // asGoroutines measures as goroutine ranks of one of the processes of comm.
 func (o *options) asGoroutines(ctx context.Context, session *mpi.Session, comm *mpi.Comm, out io.Writer) error {
-	threads, err := mpi.NewThreadComm(ctx, comm, o.goroutines)
+	threads, err := mpi.NewThreadComm(ctx, comm, o.goroutinesPerProcess)
 	if err != nil {
 		return err
 	}
-	cores := ownCores(o.goroutines, o.ranks, comm.Size())
-	first := comm.Rank() * o.goroutines
+	cores := ownCores(o.goroutinesPerProcess, o.rankCount, comm.Size())
+	first := comm.Rank() * o.goroutinesPerProcess
 	err = threads.Run(ctx, func(ctx context.Context, c *mpi.Comm) error {
 		if cores != nil {
 			if err := bindThread(cores[c.Rank()-first]); err != nil {
@@ -130,7 +130,7 @@ const mostThreads = 1024
 func (r *rank) latencyThreads(ctx context.Context, size int) (Row, error) {
 	peer := 1 - r.comm.Rank()
 	group, ctx := errgroup.WithContext(ctx)
-	samples, loops := make([]*sample, r.o.threads), make([]func() error, r.o.threads)
+	samples, loops := make([]*sample, r.o.goroutinesPerRank), make([]func() error, r.o.goroutinesPerRank)
 	for thread := range loops { // Buffers are allocated before any message.
 		l, ping, pong, err := r.pingPong(ctx, size, peer, peer, thread)
 		if err != nil {
@@ -138,7 +138,7 @@ func (r *rank) latencyThreads(ctx context.Context, size int) (Row, error) {
 		}
 		loops[thread] = func() (err error) {
 			if peer == 0 {
-				return pong(l.warmup + l.iterations)
+				return pong(l.warmupIterations + l.iterations)
 			}
 			samples[thread], err = l.time(ping, nil)
 			return err

@@ -24,8 +24,8 @@ func TestBinding_GoroutineRanks_HaveCoresOfTheirOwnOrNone(t *testing.T) {
 		{"latency_mt", 2, 0, 6, false, 3},
 		{"latency_mt", 2, 0, 2, true, 0},
 	} {
-		o := options{benchmark: benchmark{name: c.name}, rankOptions: rankOptions{processes: c.processes, goroutines: c.goroutines, threads: 3}}
-		o.ranks = c.processes * max(1, c.goroutines)
+		o := options{benchmark: benchmark{name: c.name}, rankOptions: rankOptions{processCount: c.processes, goroutinesPerProcess: c.goroutines, goroutinesPerRank: 3}}
+		o.rankCount = c.processes * max(1, c.goroutines)
 		if bind, cores := o.binding(c.cores); bind != c.wantBind || cores != c.wantCores {
 			t.Errorf("%+v: bind %v, cores %d", c, bind, cores)
 		}
@@ -39,7 +39,7 @@ func checkedLine(t *testing.T, line string) (o options, err error) {
 	if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
 		t.Fatal(err)
 	}
-	o.given = cmd.Flags().Changed
+	o.isGiven = cmd.Flags().Changed
 	return o, o.check(cmd.Flags().Args())
 }
 
@@ -72,7 +72,7 @@ func TestCheckRanks_Goroutines_MultiplyProcesses(t *testing.T) {
 		o, err := checkedLine(t, line)
 		switch {
 		case strings.HasSuffix(want, " ranks") && strings.Contains(want, "processes, "):
-			if got := fmt.Sprintf("%d processes, %d ranks", o.processes, o.ranks); err != nil || got != want {
+			if got := fmt.Sprintf("%d processes, %d ranks", o.processCount, o.rankCount); err != nil || got != want {
 				t.Errorf("%s: %s, %v, want %s", line, got, err, want)
 			}
 		case err == nil || !strings.Contains(err.Error(), want):
@@ -104,7 +104,7 @@ func TestSample_Merge_HasTheBatchesOfBoth(t *testing.T) {
 	a.add(2*time.Microsecond, 2)
 	b.add(9*time.Microsecond, 3)
 	a.merge(b)
-	if r := a.times(Row{}, 1); a.ops != 5 || r.Avg != 2200 || !slices.IsSorted([]float64{990, r.Min, 1010, r.max, 3010}) {
-		t.Errorf("%d operations, %+v", a.ops, r)
+	if r := a.times(Row{}, 1); a.operationCount != 5 || r.Avg != 2200 || !slices.IsSorted([]float64{990, r.Min, 1010, r.max, 3010}) {
+		t.Errorf("%d operations, %+v", a.operationCount, r)
 	}
 }

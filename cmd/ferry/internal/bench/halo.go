@@ -22,9 +22,9 @@ func (o *options) checkForms() error {
 	case o.isPersistent && o.isSeparate:
 		return exit.Usagef("--persistent, --isend-irecv: leave one of them out")
 	case o.isPersistent:
-		o.test += ", persistent"
+		o.osuTitle += ", persistent"
 	case o.isSeparate:
-		o.test += ", by Isend and Irecv"
+		o.osuTitle += ", by Isend and Irecv"
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (r *rank) halo(ctx context.Context, size int) (row Row, err error) {
 			return Row{}, err
 		}
 	}
-	return r.timeCollective(ctx, size, exchange{do: do, init: func() (*mpi.Persistent, error) { return mpi.NeighborAlltoallInit(ctx, c, send, recv) }})
+	return r.timeCollective(ctx, size, exchange{runBlocking: do, initPersistent: func() (*mpi.Persistent, error) { return mpi.NeighborAlltoallInit(ctx, c, send, recv) }})
 }
 
 // newHalo makes a periodic grid of two dimensions of all ranks.
@@ -113,7 +113,7 @@ func (r *rank) isendrecv(ctx context.Context, size int) (Row, error) {
 		}
 	}
 	l := r.o.loop(size, 10000, 100, 1000, 10)
-	l.batch = batchOf(size)
+	l.batchSize = batchOf(size)
 	s, err := l.time(func(n int) error {
 		for range n {
 			if err := each(); err != nil {

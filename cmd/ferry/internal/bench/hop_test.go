@@ -56,7 +56,7 @@ func hopWithTheDead(ctx context.Context) error {
 	if _, err := r.rawHop(ctx); !errors.Is(err, mpi.ErrProcFailed) {
 		return fmt.Errorf("the raw hop ended with %w", err)
 	}
-	return errors.Join(c.Close(), s.Close(), r.shared.Close())
+	return errors.Join(c.Close(), s.Close(), r.lineMapping.Close())
 }
 
 // A raw hop of two ranks on one processor takes milliseconds, while the others sleep in their first barrier.
@@ -83,7 +83,7 @@ func hopInACrowd(ctx context.Context) error {
 		return fmt.Errorf("a raw hop of %g ns; %w", ns, err)
 	}
 	if cpu.ForRanks() >= 2 {
-		r.o.connected = 2
+		r.o.connectedRanks = 2
 		if err := r.openLine(ctx); err != nil {
 			return err
 		}

@@ -20,8 +20,8 @@ func (r *rank) isend(ctx context.Context, size int) (Row, error) {
 		return Row{}, err
 	}
 	row, err := r.received(ctx, size, computing)
-	row.Compute, row.Pure = float64(computing.Microseconds()), pure.Avg
-	row.Overlap = min(100, max(0, 100-(row.Avg-row.Pure)/row.Compute*100))
+	row.ComputeTime, row.PureTime = float64(computing.Microseconds()), pure.Avg
+	row.OverlapPercent = min(100, max(0, 100-(row.Avg-row.PureTime)/row.ComputeTime*100))
 	return row, err
 }
 

@@ -14,21 +14,21 @@ import (
 
 // pairGoroutines makes mbw_mr the message rate of pairs of goroutines, if --threads is given.
 func (o *options) pairGoroutines() {
-	if o.isPaired = o.given("threads"); !o.isPaired {
+	if o.isPaired = o.isGiven("threads"); !o.isPaired {
 		return
 	}
-	o.whole, o.each = (*rank).rateOnLanes, (*rank).pairedRate
+	o.measureAll, o.measureRow = (*rank).rateOnLanes, (*rank).pairedRate
 	lane := "dup"
 	if o.onStreams {
 		lane = "stream"
 	}
-	o.test += fmt.Sprintf(", %d goroutines of each rank, a %s for each pair", o.threads, lane)
+	o.osuTitle += fmt.Sprintf(", %d goroutines of each rank, a %s for each pair", o.goroutinesPerRank, lane)
 }
 
 // pairsEach is the number of goroutines of a rank that are paired, 1 if ranks are.
 func (o *rankOptions) pairsEach() int {
 	if o.isPaired {
-		return o.threads
+		return o.goroutinesPerRank
 	}
 	return 1
 }
@@ -37,14 +37,14 @@ func (o *rankOptions) pairsEach() int {
 func (o *options) checkThreads() error {
 	isThreaded := o.name == "latency_mt" || o.isPaired
 	switch {
-	case o.given("threads") && !isThreaded:
+	case o.isGiven("threads") && !isThreaded:
 		return exit.Usagef("--threads: %s has one goroutine of each rank; latency_mt and mbw_mr have several", o.name)
-	case o.threads < 1 || o.threads > mostThreads:
-		return exit.Usagef("--threads %d: want 1 to %d", o.threads, mostThreads)
-	case isThreaded && o.goroutines > 0:
+	case o.goroutinesPerRank < 1 || o.goroutinesPerRank > mostThreads:
+		return exit.Usagef("--threads %d: want 1 to %d", o.goroutinesPerRank, mostThreads)
+	case isThreaded && o.goroutinesPerProcess > 0:
 		return exit.Usagef("--threads: a goroutine rank is one goroutine: leave out --goroutines or --threads")
-	case isThreaded && o.level != "multiple":
-		return exit.Usagef("--thread-level %s: %s has several goroutines of a rank in calls at once: leave it out", o.level, o.name)
+	case isThreaded && o.threadLevel != "multiple":
+		return exit.Usagef("--thread-level %s: %s has several goroutines of a rank in calls at once: leave it out", o.threadLevel, o.name)
 	case o.onStreams && !o.isPaired:
 		return exit.Usagef("--streams: %s has no pairs of goroutines; mbw_mr --threads has", o.name)
 	}
@@ -54,16 +54,16 @@ func (o *options) checkThreads() error {
 // rateOnLanes is mbw_mr for pairs of goroutines. Each pair has a communicator for all sizes.
 func (r *rank) rateOnLanes(ctx context.Context) (err error) {
 	defer func() {
-		for _, c := range r.lanes {
+		for _, c := range r.laneComms {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	for range r.o.threads {
+	for range r.o.goroutinesPerRank {
 		c, err := r.newLane(ctx)
 		if err != nil {
 			return err
 		}
-		r.lanes = append(r.lanes, c)
+		r.laneComms = append(r.laneComms, c)
 	}
 	return r.sizes(func(size int) error { return r.one(ctx, size) })
 }
@@ -85,7 +85,7 @@ func (r *rank) newLane(ctx context.Context) (*mpi.Comm, error) {
 // the first start to the last end. The other figures are those of the windows of rank 0, times the pairs.
 func (r *rank) pairedRate(ctx context.Context, size int) (Row, error) {
 	var transfers []func(ctx context.Context, l loop) (*sample, error)
-	for _, c := range r.lanes { // Buffers are allocated before any message.
+	for _, c := range r.laneComms { // Buffers are allocated before any message.
 		transfer, err := r.windowsOn(c, size)
 		if err != nil {
 			return Row{}, err
@@ -93,7 +93,7 @@ func (r *rank) pairedRate(ctx context.Context, size int) (Row, error) {
 		transfers = append(transfers, transfer)
 	}
 	warmup, timed := r.o.windows(size), r.o.windows(size)
-	warmup.iterations, timed.warmup = 0, 0
+	warmup.iterations, timed.warmupIterations = 0, 0
 	samples := make([]*sample, len(transfers))
 	inAll := func(l loop) error {
 		group, ctx := errgroup.WithContext(ctx)

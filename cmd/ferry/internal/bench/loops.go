@@ -21,9 +21,9 @@ func batchOf(size int) int {
 
 // A loop is how often an operation is done. It is timed in batches.
 type loop struct {
-	iterations, warmup int
-	batch              int // iterations that are timed together
-	counts             int // operations that an iteration counts as
+	iterations, warmupIterations int
+	batchSize                    int // Iterations that are timed together.
+	opsPerIteration              int
 }
 
 var epoch = time.Now()
@@ -36,17 +36,17 @@ func clock() time.Duration { return time.Since(epoch) }
 // if not nil, follows each call and is not timed.
 func (l loop) time(f func(n int) error, between func() error) (*sample, error) {
 	s := newSample()
-	for done := -l.warmup; done < l.iterations; {
-		n := min(l.batch, l.iterations-done)
+	for done := -l.warmupIterations; done < l.iterations; {
+		n := min(l.batchSize, l.iterations-done)
 		if done < 0 {
-			n = min(l.batch, -done)
+			n = min(l.batchSize, -done)
 		}
 		start := clock()
 		if err := f(n); err != nil {
 			return nil, err
 		}
 		if done >= 0 {
-			s.add(clock()-start, l.counts*n)
+			s.add(clock()-start, l.opsPerIteration*n)
 		}
 		done += n
 		if between == nil {
@@ -75,7 +75,7 @@ func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		return Row{}, pong(l.warmup + l.iterations)
+		return Row{}, pong(l.warmupIterations + l.iterations)
 	}
 	l, ping, _, err := r.pingPong(ctx, size, 1, source, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *rank) latencyFrom(ctx context.Context, size, source int) (Row, error) {
 // alone measures a message that a rank sends to itself.
 func (r *rank) alone(ctx context.Context, size int) (Row, error) {
 	l := r.o.loop(size, 10000, 100, 1000, 10)
-	l.batch, l.counts = batchOf(size), 1
+	l.batchSize, l.opsPerIteration = batchOf(size), 1
 	send, recv, err := r.buffers(size)
 	if err != nil {
 		return Row{}, err
@@ -139,7 +139,7 @@ func (r *rank) multiLatency(ctx context.Context, size int) (Row, error) {
 // pingPong returns both sides of a ping-pong with a peer and a tag.
 func (r *rank) pingPong(ctx context.Context, size, peer, source, tag int) (l loop, ping, pong func(n int) error, err error) {
 	l = r.o.loop(size, 10000, 100, 1000, 10)
-	l.batch, l.counts = batchOf(size), 2
+	l.batchSize, l.opsPerIteration = batchOf(size), 2
 	send, recv, err := r.buffers(size)
 	c := r.comm
 	ping = func(n int) error {
@@ -246,7 +246,7 @@ func (r *rank) windowsOn(c *mpi.Comm, size int) (func(ctx context.Context, l loo
 	}
 	peer := c.Rank() - half
 	return func(ctx context.Context, l loop) (*sample, error) {
-		for range l.warmup + l.iterations {
+		for range l.warmupIterations + l.iterations {
 			if err := irecvs(c, reqs, buf, peer, data); err != nil {
 				return nil, err
 			}
@@ -329,10 +329,10 @@ func (r *rank) overAllRanks(ctx context.Context, s *sample) (Row, error) {
 // are not empty.
 func (r *rank) averages(ctx context.Context, s *sample, samples int) (summary, error) {
 	own := s.summary()
-	all := summary{ops: own.ops}
-	err := mpi.Reduce(ctx, r.comm, own.ns[:], all.ns[:], mpi.Sum[float64](), 0)
-	for i := range all.ns {
-		all.ns[i] /= float64(samples)
+	all := summary{operationCount: own.operationCount}
+	err := mpi.Reduce(ctx, r.comm, own.nsPerOperation[:], all.nsPerOperation[:], mpi.Sum[float64](), 0)
+	for i := range all.nsPerOperation {
+		all.nsPerOperation[i] /= float64(samples)
 	}
 	return all, err
 }
@@ -350,10 +350,10 @@ func (r *rank) anyLatency(ctx context.Context) error {
 // latencyAmongOthers is latency's loop with more connections of ranks 0 and 1.
 // Ranks that do not connect leave, because they may have no transport.
 func (r *rank) latencyAmongOthers(ctx context.Context) error {
-	if r.comm.Rank() > max(1, r.o.connected) {
+	if r.comm.Rank() > max(1, r.o.connectedRanks) {
 		return nil
 	}
-	return r.amongOthers(ctx, 1, 2, r.o.connected)
+	return r.amongOthers(ctx, 1, 2, r.o.connectedRanks)
 }
 
 // amongOthers is latency's loop between ranks 0 and 1, where rank 0 receives from a source. The
@@ -363,7 +363,7 @@ func (r *rank) latencyAmongOthers(ctx context.Context) error {
 func (r *rank) amongOthers(ctx context.Context, source, players, last int) error {
 	const hello, bye = 2, 3
 	c := r.comm
-	connected := r.o.connected
+	connected := r.o.connectedRanks
 	if connected == 0 {
 		connected = c.Size() - 1
 	}
@@ -397,7 +397,7 @@ func (r *rank) amongOthers(ctx context.Context, source, players, last int) error
 // together times f in all ranks. The calls of between are not timed. Each figure is the mean over the ranks.
 func (r *rank) together(ctx context.Context, size, batch, warmup int, f func(n int) error, between func() error) (Row, error) {
 	l := r.o.loop(size, 1000, warmup, 100, 10)
-	l.batch = batch
+	l.batchSize = batch
 	s, err := l.time(f, between)
 	if err != nil {
 		return Row{}, err

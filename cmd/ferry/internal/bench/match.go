@@ -37,7 +37,7 @@ func queues() (list []string) {
 // matching measures each queue, order and depth.
 func (r *rank) matching(ctx context.Context) error {
 	for _, queue := range queues() {
-		if r.o.queue != "" && r.o.queue != queue {
+		if r.o.onlyQueue != "" && r.o.onlyQueue != queue {
 			continue
 		}
 		what, order, _ := strings.Cut(queue, "/")
@@ -52,14 +52,14 @@ func (r *rank) matching(ctx context.Context) error {
 
 func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) error {
 	l := r.o.loop(0, max(3, mostDeep/depth), max(1, mostDeep/depth/10), 0, 0)
-	q := &deepQueue{r: r, tags: orderOf(order, depth), isWildcard: order == "wildcards", bufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
+	q := &deepQueue{r: r, receiveTags: orderOf(order, depth), isWildcard: order == "wildcards", messageBufs: make([]byte, 8*depth), reqs: make([]mpi.Request, depth)}
 	once := q.posted
 	if queue == "unexpected" {
 		once = q.unexpected
 	}
 	return r.row(ctx, depth, func() (Row, error) {
 		s := newSample()
-		for i := range l.warmup + l.iterations {
+		for i := range l.warmupIterations + l.iterations {
 			var d time.Duration
 			var err error
 			if r.comm.Rank() == 0 {
@@ -70,7 +70,7 @@ func (r *rank) matchRow(ctx context.Context, queue, order string, depth int) err
 			if err != nil {
 				return Row{}, err
 			}
-			if i >= l.warmup {
+			if i >= l.warmupIterations {
 				s.add(d, depth)
 			}
 		}
@@ -96,12 +96,12 @@ func orderOf(order string, depth int) []int {
 
 // deepQueue is one row's.
 type deepQueue struct {
-	r    *rank
-	tags []int
+	r           *rank
+	receiveTags []int
 	// Receives are from any source.
-	isWildcard bool
-	bufs       []byte
-	reqs       []mpi.Request
+	isWildcard  bool
+	messageBufs []byte
+	reqs        []mpi.Request
 }
 
 // post posts all receives.
@@ -110,8 +110,8 @@ func (q *deepQueue) post() (err error) {
 	if q.isWildcard {
 		source = mpi.AnySource
 	}
-	for i, tag := range q.tags {
-		if q.reqs[i], err = q.r.comm.Irecv(q.bufs[8*i:8*i+8], source, tag); err != nil {
+	for i, tag := range q.receiveTags {
+		if q.reqs[i], err = q.r.comm.Irecv(q.messageBufs[8*i:8*i+8], source, tag); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (q *deepQueue) send(ctx context.Context) (err error) {
 		return err
 	}
 	for tag := range q.reqs {
-		if q.reqs[tag], err = c.Isend(q.bufs[8*tag:8*tag+8], 0, tag); err != nil {
+		if q.reqs[tag], err = c.Isend(q.messageBufs[8*tag:8*tag+8], 0, tag); err != nil {
 			return err
 		}
 	}

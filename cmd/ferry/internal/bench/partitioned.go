@@ -54,7 +54,7 @@ func (r *rank) partitioned(ctx context.Context, size int) (Row, error) {
 		_, err := p.Wait(ctx)
 		return err
 	}, buf, parts)
-	row.Pure = whole.Avg
+	row.PureTime = whole.Avg
 	if err == nil {
 		err = p.Free()
 	}

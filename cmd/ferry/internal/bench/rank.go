@@ -21,22 +21,22 @@ import (
 
 // rank is one rank of a benchmark.
 type rank struct {
-	o        *options
-	session  *mpi.Session
-	comm     *mpi.Comm
-	line     *hop.Line        // between ranks 0 and 1; nil elsewhere
-	shared   *segment.Mapping // where it is
-	memories []*mpi.Memory    // of the row that is measured
+	o           *options
+	session     *mpi.Session
+	comm        *mpi.Comm
+	hopLine     *hop.Line        // Between ranks 0 and 1; nil elsewhere.
+	lineMapping *segment.Mapping // Of hopLine.
+	rowMemories []*mpi.Memory    // Of the row that is measured.
 	// Communicators of paired goroutines, one for each pair.
-	lanes []*mpi.Comm
-	emit  func(Row) error
+	laneComms []*mpi.Comm
+	emitRow   func(Row) error
 }
 
 // asRank measures as one of the ranks, and prints if it is the first.
 func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
-	options := []mpi.SessionOption{mpi.WithThreadLevel(threadLevels[o.level])}
+	options := []mpi.SessionOption{mpi.WithThreadLevel(threadLevels[o.threadLevel])}
 	if !o.isRank { // Ranks have them in the environment.
-		options = append(options, settings.Options(*o.set)...)
+		options = append(options, settings.Options(*o.settingFlags)...)
 	}
 	if o.isElastic {
 		return o.asElastic(ctx, out, options)
@@ -64,7 +64,7 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 	if err := o.adopt(comm.Size()); err != nil {
 		return err
 	}
-	if o.goroutines > 0 {
+	if o.goroutinesPerProcess > 0 {
 		return o.asGoroutines(ctx, session, comm, out)
 	}
 	return o.perform(ctx, session, comm, out)
@@ -72,10 +72,10 @@ func (o *options) asRank(ctx context.Context, out io.Writer) (err error) {
 
 // adopt takes the number of processes that a launcher has started.
 func (o *options) adopt(processes int) error {
-	if o.given("n") && o.processes != processes {
-		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.processes, processes)
+	if o.isGiven("n") && o.processCount != processes {
+		return exit.Usagef("-n %d: the launcher has started %d ranks already: leave -n out", o.processCount, processes)
 	}
-	o.processes = processes
+	o.processCount = processes
 	return o.check([]string{o.name})
 }
 
@@ -85,8 +85,8 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 	if err := r.openLine(ctx); err != nil {
 		return err
 	}
-	if r.shared != nil {
-		defer func() { err = errors.Join(err, r.shared.Close()) }()
+	if r.lineMapping != nil {
+		defer func() { err = errors.Join(err, r.lineMapping.Close()) }()
 	}
 	if comm.Rank() == 0 {
 		table, err := o.begin(out)
@@ -94,7 +94,7 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 			return err
 		}
 		defer func() { err = errors.Join(err, table.close()) }()
-		r.emit = table.row
+		r.emitRow = table.row
 	}
 	return r.measure(ctx)
 }
@@ -103,12 +103,12 @@ func (o *options) perform(ctx context.Context, session *mpi.Session, comm *mpi.C
 // All of them call it, and rank 0 receives each row. There is no raw hop, because the ranks may be on different
 // nodes.
 func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, each func(Row)) error {
-	o := options{rankOptions: rankOptions{processes: c.Size()}}
+	o := options{rankOptions: rankOptions{processCount: c.Size()}}
 	cmd := o.command()
 	if err := cmd.ParseFlags(args); err != nil {
 		return exit.Usagef("%w", err)
 	}
-	o.given = cmd.Flags().Changed
+	o.isGiven = cmd.Flags().Changed
 	if err := o.check(cmd.Flags().Args()); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func Within(ctx context.Context, s *mpi.Session, c *mpi.Comm, args []string, eac
 	if o.isElastic {
 		return exit.Usagef("%s changes a job of its own: start it by itself, or as the program of ferry run --max-ranks", o.name)
 	}
-	r := &rank{o: &o, session: s, comm: c, emit: func(row Row) error { each(row); return nil }}
+	r := &rank{o: &o, session: s, comm: c, emitRow: func(row Row) error { each(row); return nil }}
 	return r.measure(ctx)
 }
 
@@ -130,7 +130,7 @@ const lineTag = 1
 // in the loop, go to sleep.
 func (r *rank) openLine(ctx context.Context) (err error) {
 	busy := r.comm.Size()
-	if r.o.connected > 0 {
+	if r.o.connectedRanks > 0 {
 		busy = 2 // the others have connected, and sleep
 	}
 	if busy < 2 || busy > cpu.ForRanks() || r.comm.Rank() > 1 {
@@ -151,10 +151,10 @@ func (r *rank) openLine(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if r.shared, err = s.Map(0, segment.PageSize); err != nil {
+	if r.lineMapping, err = s.Map(0, segment.PageSize); err != nil {
 		return err
 	}
-	r.line = hop.At(r.shared.Bytes)
+	r.hopLine = hop.At(r.lineMapping.Bytes)
 	if r.comm.Rank() == 1 {
 		return r.comm.Send(ctx, nil, 0, lineTag)
 	}
@@ -196,8 +196,8 @@ func removeOldLines(dir string, now time.Time) {
 // measure runs the benchmark for each size, or once.
 func (r *rank) measure(ctx context.Context) error {
 	switch {
-	case r.o.whole != nil:
-		return r.o.whole(r, ctx)
+	case r.o.measureAll != nil:
+		return r.o.measureAll(r, ctx)
 	case !r.o.hasSizes:
 		return r.one(ctx, 0)
 	}
@@ -206,7 +206,7 @@ func (r *rank) measure(ctx context.Context) error {
 
 // sizes calls f for each size of messages.
 func (r *rank) sizes(f func(size int) error) error {
-	for size := r.o.min; size <= r.o.max; size = r.o.next(size) {
+	for size := r.o.minSize; size <= r.o.maxSize; size = r.o.next(size) {
 		if err := f(size); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (r *rank) one(ctx context.Context, size int) error {
 		if err := mpi.Barrier(ctx, r.comm); err != nil {
 			return Row{}, err
 		}
-		return r.o.each(r, ctx, size)
+		return r.o.measureRow(r, ctx, size)
 	})
 }
 
@@ -246,23 +246,23 @@ func (r *rank) row(ctx context.Context, size int, f func() (Row, error)) error {
 	if err != nil || r.comm.Rank() != 0 {
 		return err
 	}
-	row.Bench, row.Size, row.Ranks = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
-	row.Goroutines = r.o.goroutines
-	row.Persistent, row.IsendIrecv = r.o.isPersistent, r.o.isSeparate
+	row.Bench, row.Size, row.RankCount = cmp.Or(row.Bench, r.o.name), size, r.comm.Size()
+	row.GoroutineRanks = r.o.goroutinesPerProcess
+	row.IsPersistent, row.IsendIrecv = r.o.isPersistent, r.o.isSeparate
 	if r.o.isPaired {
-		row.Threads, row.Streams = r.o.threads, r.o.onStreams
+		row.PairedGoroutines, row.HasStreams = r.o.goroutinesPerRank, r.o.onStreams
 	}
 	row.RawHop = max(before, after)
-	return r.emit(row)
+	return r.emitRow(row)
 }
 
 // rawHop measures between ranks 0 and 1; elsewhere, and without a line, it is 0.
 func (r *rank) rawHop(ctx context.Context) (float64, error) {
-	if r.line == nil {
+	if r.hopLine == nil {
 		return 0, nil
 	}
 	me := r.comm.Rank()
-	return r.line.Measure(ctx, me == 0, func() error {
+	return r.hopLine.Measure(ctx, me == 0, func() error {
 		_, _, err := r.comm.Iprobe(1-me, lineTag) // It never finds a message, and reports a failed peer.
 		return err
 	})
@@ -272,12 +272,12 @@ func (r *rank) rawHop(ctx context.Context) (float64, error) {
 func (r *rank) hop(ctx context.Context, _ int) (Row, error) {
 	s := newSample()
 	l := r.o.loop(0, 100, 10, 0, 0)
-	for i := range l.warmup + l.iterations {
+	for i := range l.warmupIterations + l.iterations {
 		ns, err := r.rawHop(ctx)
 		if err != nil {
 			return Row{}, err
 		}
-		if i >= l.warmup {
+		if i >= l.warmupIterations {
 			// One "operation" is a thousand hops, to keep digits below a nanosecond.
 			s.add(time.Duration(ns*1000), 1000)
 		}
@@ -295,7 +295,7 @@ func (r *rank) buffer(size int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.memories = append(r.memories, m)
+		r.rowMemories = append(r.rowMemories, m)
 		b = mpi.View[byte](m)
 	} else {
 		b = make([]byte, size)
@@ -317,9 +317,9 @@ func (r *rank) buffers(size int) (send, recv []byte, err error) {
 // freeBuffers ends a row.
 func (r *rank) freeBuffers() error {
 	var err error
-	for _, m := range r.memories {
+	for _, m := range r.rowMemories {
 		err = errors.Join(err, m.Close())
 	}
-	r.memories = nil
+	r.rowMemories = nil
 	return err
 }

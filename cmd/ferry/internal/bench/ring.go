@@ -35,7 +35,7 @@ func (r *rank) ring(ctx context.Context) error {
 // all ranks.
 func (r *rank) rings(ctx context.Context, name string, orders ...[]int) (Row, error) {
 	l := r.o.loop(ringBytes, 1000, 100, 100, 10)
-	l.batch, l.counts = 10, 2
+	l.batchSize, l.opsPerIteration = 10, 2
 	all := newSample()
 	for _, order := range orders {
 		left, right := neighbors(order, r.comm.Rank())

@@ -19,16 +19,16 @@ import (
 // processor in %. A benchmark with several figures appends their names to its own, as in memory/private.
 // The percentiles are those of the figure itself, with Min <= P50 <= P99 also where less is worse.
 type Row struct {
-	Bench string `json:"bench"`
-	Size  int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue; of grow and shrink the number of processes that come or go
-	Ranks int    `json:"ranks"`
-	// Goroutines is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
-	Goroutines int `json:"goroutines,omitempty"`
-	// Paired goroutines of each rank, of mbw_mr with --threads.
-	Threads int `json:"threads,omitempty"`
+	Bench     string `json:"bench"`
+	Size      int    `json:"size"` // bytes; 0 where there is no message; of match the depth of the queue; of grow and shrink the number of processes that come or go
+	RankCount int    `json:"ranks"`
+	// GoroutineRanks is the number of goroutine ranks of each process. It is 0 if processes are the ranks.
+	GoroutineRanks int `json:"goroutines,omitempty"`
+	// Number for each rank, of mbw_mr with --threads.
+	PairedGoroutines int `json:"threads,omitempty"`
 	// Each pair has a stream.
-	Streams    bool `json:"streams,omitempty"`
-	Persistent bool `json:"persistent,omitempty"`
+	HasStreams   bool `json:"streams,omitempty"`
+	IsPersistent bool `json:"persistent,omitempty"`
 	// Of halo and isendrecv with --isend-irecv.
 	IsendIrecv bool    `json:"isend_irecv,omitempty"`
 	Unit       string  `json:"unit"`
@@ -40,10 +40,10 @@ type Row struct {
 
 	// Values of isend and of nonblocking collectives, with Avg as the time with computation: the time of the
 	// computation, the time of the collective alone, and the overlapping part, in %.
-	Compute float64 `json:"compute_us,omitempty"`
+	ComputeTime float64 `json:"compute_us,omitempty"`
 	// Of partitioned, the time of a Send of the whole buffer.
-	Pure    float64 `json:"pure_us,omitempty"`
-	Overlap float64 `json:"overlap_percent,omitempty"`
+	PureTime       float64 `json:"pure_us,omitempty"`
+	OverlapPercent float64 `json:"overlap_percent,omitempty"`
 
 	Tail *Tail `json:"tail,omitempty"` // of latency with --live or --alloc
 
@@ -54,20 +54,20 @@ type Row struct {
 // Tail has the times of the slowest single messages, in us, and the number of garbage collections in rank 0
 // meanwhile.
 type Tail struct {
-	P999        float64 `json:"p99_9"`
-	P9999       float64 `json:"p99_99"`
-	Longest     float64 `json:"longest"`
-	Collections int     `json:"collections"`
+	P999            float64 `json:"p99_9"`
+	P9999           float64 `json:"p99_99"`
+	Longest         float64 `json:"longest"`
+	CollectionCount int     `json:"collections"`
 }
 
 // format writes the head of a table and its rows.
 type format struct {
-	head func(o *options) string
-	row  func(w io.Writer, r Row) error
+	headText func(o *options) string
+	writeRow func(w io.Writer, r Row) error
 }
 
 var formats = map[string]format{
-	osuFormat:  {func(o *options) string { return o.benchmark.osuHead(o.ranks * o.pairsEach()) }, osuRow},
+	osuFormat:  {func(o *options) string { return o.benchmark.osuHead(o.rankCount * o.pairsEach()) }, osuRow},
 	jsonFormat: {func(*options) string { return "" }, func(w io.Writer, r Row) error { return json.NewEncoder(w).Encode(r) }},
 	"csv":      {func(*options) string { return "bench,size,ranks,unit,avg,min,p50,p99,raw_hop_ns\n" }, csvRow},
 	// The format of `go test -bench` (golang.org/x/perf), which benchstat reads.
@@ -97,11 +97,11 @@ func osuRow(w io.Writer, r Row) error {
 	case "mbw_mr":
 		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg*float64(r.Size)/1e6, r.Avg)
 	case "partitioned":
-		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg, r.Pure)
+		_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f\n", r.Size, r.Avg, r.PureTime)
 	case "barrier", "dup", "create", "agree", "shrink", "idle", "hop":
 		_, err = fmt.Fprintf(w, "%17.2f\n", r.Avg)
 	case "init", "hello", "recover":
-		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.Ranks, r.Min, r.max, r.Avg)
+		_, err = fmt.Fprintf(w, "nprocs: %d, min: %.2f ms, max: %.2f ms, avg: %.2f ms\n", r.RankCount, r.Min, r.max, r.Avg)
 	default:
 		if queue, ok := strings.CutPrefix(r.Bench, "match/"); ok {
 			_, err = fmt.Fprintf(w, "%-28s%10d%18.1f\n", queue, r.Size, r.Avg)
@@ -129,11 +129,11 @@ func osuRow(w io.Writer, r Row) error {
 			break
 		}
 		if t := r.Tail; t != nil {
-			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f%18.2f%14d\n", r.Size, r.Avg, r.P50, t.P999, t.P9999, t.Longest, t.Collections)
+			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f%18.2f%14d\n", r.Size, r.Avg, r.P50, t.P999, t.P9999, t.Longest, t.CollectionCount)
 			break
 		}
-		if r.Pure > 0 {
-			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f\n", r.Size, r.Avg, r.Compute, r.Pure, r.Overlap)
+		if r.PureTime > 0 {
+			_, err = fmt.Fprintf(w, "%-10d%18.2f%18.2f%18.2f%18.2f\n", r.Size, r.Avg, r.ComputeTime, r.PureTime, r.OverlapPercent)
 			break
 		}
 		_, err = fmt.Fprintf(w, "%-10d%18.2f\n", r.Size, r.Avg)
@@ -142,7 +142,7 @@ func osuRow(w io.Writer, r Row) error {
 }
 
 func csvRow(w io.Writer, r Row) error {
-	_, err := fmt.Fprintf(w, "%s,%d,%d,%s,%g,%g,%g,%g,%g\n", r.Bench, r.Size, r.Ranks, r.Unit, r.Avg, r.Min, r.P50, r.P99, r.RawHop)
+	_, err := fmt.Fprintf(w, "%s,%d,%d,%s,%g,%g,%g,%g,%g\n", r.Bench, r.Size, r.RankCount, r.Unit, r.Avg, r.Min, r.P50, r.P99, r.RawHop)
 	return err
 }
 
@@ -156,11 +156,11 @@ func goRow(w io.Writer, r Row) error {
 	case "ns":
 		unit = "ns/op"
 	}
-	name := fmt.Sprintf("BenchmarkFerry/%s/size=%d/ranks=%d", r.Bench, r.Size, r.Ranks)
-	if r.Goroutines > 0 {
-		name += fmt.Sprintf("/goroutines=%d", r.Goroutines)
+	name := fmt.Sprintf("BenchmarkFerry/%s/size=%d/ranks=%d", r.Bench, r.Size, r.RankCount)
+	if r.GoroutineRanks > 0 {
+		name += fmt.Sprintf("/goroutines=%d", r.GoroutineRanks)
 	}
-	if r.Persistent {
+	if r.IsPersistent {
 		name += "/persistent"
 	}
 	if r.IsendIrecv {
@@ -179,27 +179,27 @@ const (
 // sample collects the times of batches of operations.
 type sample struct {
 	hist *hdrhistogram.Histogram
-	// Samples that are not in hist yet, because others would wait for that.
-	late []int64
-	sum  time.Duration
-	ops  int
+	// Not in hist yet, because others would wait for that.
+	pendingPicos   []int64
+	totalTime      time.Duration
+	operationCount int
 }
 
 // mostLate is how many batches are kept until they go to the histogram together.
 const mostLate = 4096
 
 func newSample() *sample {
-	return &sample{hist: hdrhistogram.New(1, longest, 3), late: make([]int64, 0, mostLate)}
+	return &sample{hist: hdrhistogram.New(1, longest, 3), pendingPicos: make([]int64, 0, mostLate)}
 }
 
 // add records that n operations took d.
 func (s *sample) add(d time.Duration, n int) {
-	s.sum += d
-	s.ops += n
-	if len(s.late) == mostLate {
+	s.totalTime += d
+	s.operationCount += n
+	if len(s.pendingPicos) == mostLate {
 		s.flush()
 	}
-	s.late = append(s.late, int64(d)*picosPerNano/int64(n))
+	s.pendingPicos = append(s.pendingPicos, int64(d)*picosPerNano/int64(n))
 }
 
 // merge adds another sample.
@@ -207,16 +207,16 @@ func (s *sample) merge(other *sample) {
 	s.flush()
 	other.flush()
 	s.hist.Merge(other.hist)
-	s.sum += other.sum
-	s.ops += other.ops
+	s.totalTime += other.totalTime
+	s.operationCount += other.operationCount
 }
 
 // flush has all in the histogram.
 func (s *sample) flush() {
-	for _, picos := range s.late { // beyond the longest only the extremes lose precision, not the average
+	for _, picos := range s.pendingPicos { // beyond the longest only the extremes lose precision, not the average
 		_ = s.hist.RecordValue(min(picos, longest))
 	}
-	s.late = s.late[:0]
+	s.pendingPicos = s.pendingPicos[:0]
 }
 
 // times makes a row of times. scale turns nanoseconds per operation into the
@@ -228,21 +228,21 @@ func (s *sample) rates(r Row, work, scale float64) Row { return s.summary().rate
 
 // summary returns the figures of the batches, zeros if there are none.
 func (s *sample) summary() (f summary) {
-	if s.ops == 0 {
+	if s.operationCount == 0 {
 		return f
 	}
 	s.flush()
 	of := func(quantile float64) float64 { return float64(s.hist.ValueAtQuantile(quantile)) / picosPerNano }
-	f.ops, f.ns[mean] = s.ops, float64(s.sum.Nanoseconds())/float64(s.ops)
-	f.ns[fastest], f.ns[slowest] = float64(s.hist.Min())/picosPerNano, float64(s.hist.Max())/picosPerNano
-	f.ns[percentile1], f.ns[median], f.ns[percentile99] = of(1), of(50), of(99)
+	f.operationCount, f.nsPerOperation[mean] = s.operationCount, float64(s.totalTime.Nanoseconds())/float64(s.operationCount)
+	f.nsPerOperation[fastest], f.nsPerOperation[slowest] = float64(s.hist.Min())/picosPerNano, float64(s.hist.Max())/picosPerNano
+	f.nsPerOperation[percentile1], f.nsPerOperation[median], f.nsPerOperation[percentile99] = of(1), of(50), of(99)
 	return f
 }
 
 // summary has figures of batches, in nanoseconds per operation.
 type summary struct {
-	ops int
-	ns  [figures]float64
+	operationCount int
+	nsPerOperation [figures]float64
 }
 
 // Figures of a summary.
@@ -266,8 +266,8 @@ func (f summary) rates(r Row, work, scale float64) Row {
 
 // row makes a row of the values that convert returns for nanoseconds per operation.
 func (f summary) row(r Row, convert func(ns float64) float64) Row {
-	of := func(figure int) float64 { return convert(f.ns[figure]) }
-	r.iterations = f.ops
+	of := func(figure int) float64 { return convert(f.nsPerOperation[figure]) }
+	r.iterations = f.operationCount
 	r.Avg, r.Min, r.P50, r.P99, r.max = of(mean), of(fastest), of(median), of(percentile99), of(slowest)
 	if r.max < r.Min { // the longest time is the lowest rate, so that quantiles change sides
 		r.Min, r.P99, r.max = r.max, of(percentile1), r.Min

@@ -19,9 +19,9 @@ type table struct {
 	o   *options
 	out io.Writer
 	// Nil without FILE.
-	file *os.File
-	// skewed has the rows for skewRemarks.
-	skewed []Row
+	jsonFile *os.File
+	// For skewRemarks.
+	skewedRows []Row
 }
 
 // jsonFormat is the format of --json.
@@ -35,26 +35,26 @@ const (
 
 // checkJSON makes --json the same as --format json.
 func (o *options) checkJSON() error {
-	if o.json != settings.Stdout {
+	if o.jsonOutput != settings.Stdout {
 		return nil
 	}
-	if o.given("format") && o.format != jsonFormat {
-		return exit.Usagef("--json, --format %s: both are for standard output: leave one out, or use --json=FILE", o.format)
+	if o.isGiven("format") && o.outputFormat != jsonFormat {
+		return exit.Usagef("--json, --format %s: both are for standard output: leave one out, or use --json=FILE", o.outputFormat)
 	}
-	o.format = jsonFormat
+	o.outputFormat = jsonFormat
 	return nil
 }
 
 // begin writes the head of the table. One rank calls it. The caller closes the table.
 func (o *options) begin(out io.Writer) (*table, error) {
 	t := &table{o: o, out: out}
-	if o.json != "" && o.json != settings.Stdout {
+	if o.jsonOutput != "" && o.jsonOutput != settings.Stdout {
 		var err error
-		if t.file, err = outfile.Create(string(o.json)); err != nil {
+		if t.jsonFile, err = outfile.Create(string(o.jsonOutput)); err != nil {
 			return nil, exit.Usagef("--json: %w", err)
 		}
 	}
-	if _, err := io.WriteString(out, formats[o.format].head(o)); err != nil {
+	if _, err := io.WriteString(out, formats[o.outputFormat].headText(o)); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
@@ -62,12 +62,12 @@ func (o *options) begin(out io.Writer) (*table, error) {
 
 // row writes a row.
 func (t *table) row(r Row) error {
-	err := formats[t.o.format].row(t.out, r)
-	if err == nil && t.file != nil {
-		err = formats[jsonFormat].row(t.file, r)
+	err := formats[t.o.outputFormat].writeRow(t.out, r)
+	if err == nil && t.jsonFile != nil {
+		err = formats[jsonFormat].writeRow(t.jsonFile, r)
 	}
 	if r.isSkewed() {
-		t.skewed = append(t.skewed, r)
+		t.skewedRows = append(t.skewedRows, r)
 	}
 	return err
 }
@@ -75,11 +75,11 @@ func (t *table) row(r Row) error {
 // close writes the end of the table, and closes the file.
 func (t *table) close() error {
 	var err error
-	if remarks := skewRemarks(t.skewed); t.o.format == osuFormat && remarks != "" {
+	if remarks := skewRemarks(t.skewedRows); t.o.outputFormat == osuFormat && remarks != "" {
 		_, err = io.WriteString(t.out, remarks)
 	}
-	if t.file != nil {
-		err = errors.Join(err, t.file.Close())
+	if t.jsonFile != nil {
+		err = errors.Join(err, t.jsonFile.Close())
 	}
 	return err
 }

@@ -22,7 +22,7 @@ import (
 // starter runs benchmarks of whole jobs.
 type starter struct {
 	o              *options
-	ranks          *settings.Ranks
+	rankSettings   *settings.Ranks
 	stdout, stderr io.Writer
 }
 
@@ -33,12 +33,12 @@ func (s *starter) record(whole time.Duration, output string, sample *sample) err
 		sample.add(whole, 1)
 		return nil
 	}
-	lines, want := strings.Fields(output), s.o.ranks
+	lines, want := strings.Fields(output), s.o.rankCount
 	if s.o.name == "recover" {
 		want = 1
 	}
 	if len(lines) != want {
-		return fmt.Errorf("%d ranks gave %d times", s.o.ranks, len(lines))
+		return fmt.Errorf("%d ranks gave %d times", s.o.rankCount, len(lines))
 	}
 	for _, l := range lines {
 		ns, err := strconv.ParseInt(l, 10, 64)
@@ -66,15 +66,15 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 		return err
 	}
 	sample := newSample()
-	for i := range l.warmup + l.iterations {
-		line.Update(i, l.warmup+l.iterations, fmt.Sprintf("a job of %d ranks", s.o.ranks))
+	for i := range l.warmupIterations + l.iterations {
+		line.Update(i, l.warmupIterations+l.iterations, fmt.Sprintf("a job of %d ranks", s.o.rankCount))
 		start := time.Now()
-		output, err := s.output(ctx, s.o.name, s.o.ranks, s.o.flags)
+		output, err := s.output(ctx, s.o.name, s.o.rankCount, s.o.rankFlags)
 		whole := time.Since(start)
 		if err != nil {
 			return err
 		}
-		if i < l.warmup {
+		if i < l.warmupIterations {
 			continue
 		}
 		if err := s.record(whole, output, sample); err != nil {
@@ -86,23 +86,23 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 		return err
 	}
 	line.Close() // the row may go to the same terminal
-	row := sample.times(Row{Bench: s.o.name, Ranks: s.o.ranks, Unit: "ms", RawHop: max(before, after)}, 1e-6)
+	row := sample.times(Row{Bench: s.o.name, RankCount: s.o.rankCount, Unit: "ms", RawHop: max(before, after)}, 1e-6)
 	return table.row(row)
 }
 
 // run runs a job of processes of this program itself.
 func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
-	j := s.ranks.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
+	j := s.rankSettings.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
 	j.IsBound, j.CoresPerRank = s.o.binding(cpu.Available())
 	if bench == s.o.name { // And not the raw hop.
-		j.NodeCount = s.o.nodes
+		j.NodeCount = s.o.nodeCount
 	}
 	if s.o.isElastic {
-		j.MaxRanks = processes + s.o.add
+		j.MaxRanks = processes + s.o.changedProcesses
 	}
 	j.Stdout, j.Stderr, j.Note = stdout, s.stderr, note
 	if !j.IsBound && j.CoresPerRank == 0 && note != nil {
-		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.ranks, cpu.Available()))
+		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.rankCount, cpu.Available()))
 	}
 	if bench == "recover" {
 		j.ContinuesOnFailure, j.ToleratedFailures = true, 1

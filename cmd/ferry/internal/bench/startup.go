@@ -64,7 +64,7 @@ func (o *options) asStartup(ctx context.Context, out io.Writer, options []mpi.Se
 			return err
 		}
 		closers = append(closers, table.close)
-		r.emit = table.row
+		r.emitRow = table.row
 	}
 	return r.startupRows(ctx, figures)
 }
@@ -81,8 +81,8 @@ func (r *rank) startupRows(ctx context.Context, mine []float64) error {
 			for at := i*len(startupFigures) + j; at < len(all); at += len(mine) {
 				values = append(values, all[at])
 			}
-			row := Row{Bench: r.o.name + "/" + step + "/" + figure.name, Ranks: r.comm.Size(), Unit: figure.unit}
-			if err := r.emit(ofValues(row, values)); err != nil {
+			row := Row{Bench: r.o.name + "/" + step + "/" + figure.name, RankCount: r.comm.Size(), Unit: figure.unit}
+			if err := r.emitRow(ofValues(row, values)); err != nil {
 				return err
 			}
 		}

@@ -15,10 +15,10 @@ import (
 
 // tail has the live memory and the allocations of ranks.
 type tail struct {
-	live  int // bytes of objects with pointers
-	alloc int // bytes for each message
+	liveBytes  int // Objects with pointers.
+	allocBytes int // For each message.
 
-	last []byte // of those, so that they are on the heap
+	lastAlloc []byte // Keeps allocations on the heap.
 }
 
 // leaf is an object for the collector to follow.
@@ -32,35 +32,35 @@ const slot = 72
 
 // checkTail reads --live and --alloc.
 func (o *options) checkTail() error {
-	if !o.given("live") && !o.given("alloc") {
+	if !o.isGiven("live") && !o.isGiven("alloc") {
 		return nil
 	}
-	if o.name != "latency" || o.given("connected") {
+	if o.name != "latency" || o.isGiven("connected") {
 		return exit.Usagef("--live, --alloc: %s has no garbage; latency between 2 ranks has", o.name)
 	}
-	live, err := framework.ParseSize(o.live)
+	live, err := framework.ParseSize(o.liveSize)
 	if err != nil {
-		return exit.Usagef("--live %s: %w", o.live, err)
+		return exit.Usagef("--live %s: %w", o.liveSize, err)
 	}
-	alloc, err := framework.ParseSize(o.alloc)
+	alloc, err := framework.ParseSize(o.allocSize)
 	if err != nil {
-		return exit.Usagef("--alloc %s: %w", o.alloc, err)
+		return exit.Usagef("--alloc %s: %w", o.allocSize, err)
 	}
 	if live < 0 || alloc < 0 {
-		return exit.Usagef("--live %s, --alloc %s: want sizes", o.live, o.alloc)
+		return exit.Usagef("--live %s, --alloc %s: want sizes", o.liveSize, o.allocSize)
 	}
-	o.tail = &tail{live: int(live), alloc: int(alloc)}
-	o.each = (*rank).latencyTail
-	o.columns = columns(10, "# Size", "Latency (us)", "p50", "p99.9", "p99.99", "Longest") + fmt.Sprintf("%14s", "Collections")
-	if !o.given("m") {
-		o.min, o.max = 8, 8
+	o.parsedTail = &tail{liveBytes: int(live), allocBytes: int(alloc)}
+	o.measureRow = (*rank).latencyTail
+	o.columnHeads = columns(10, "# Size", "Latency (us)", "p50", "p99.9", "p99.99", "Longest") + fmt.Sprintf("%14s", "Collections")
+	if !o.isGiven("m") {
+		o.minSize, o.maxSize = 8, 8
 	}
 	return nil
 }
 
 // keep makes objects that point to one another in no order, as those of maps and trees do.
 func (t *tail) keep() []*leaf {
-	all := make([]*leaf, t.live/slot)
+	all := make([]*leaf, t.liveBytes/slot)
 	for i := range all {
 		all[i] = new(leaf)
 	}
@@ -74,15 +74,15 @@ func (t *tail) keep() []*leaf {
 // latencyTail is latency's loop with a time per round trip and an allocation per
 // message.
 func (r *rank) latencyTail(ctx context.Context, size int) (Row, error) {
-	t := r.o.tail
+	t := r.o.parsedTail
 	all := t.keep()
-	defer func() { runtime.KeepAlive(all); runtime.KeepAlive(t.last) }()
+	defer func() { runtime.KeepAlive(all); runtime.KeepAlive(t.lastAlloc) }()
 	l, ping, pong, err := r.pingPong(ctx, size, 1-r.comm.Rank(), 1-r.comm.Rank(), 0)
 	if err != nil {
 		return Row{}, err
 	}
 	l = r.o.loop(size, 1_000_000, 1000, 100_000, 100)
-	l.counts = 2
+	l.opsPerIteration = 2
 	play := ping
 	if r.comm.Rank() == 1 {
 		play = pong
@@ -91,8 +91,8 @@ func (r *rank) latencyTail(ctx context.Context, size int) (Row, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	s, err := l.time(func(int) error {
-		if t.alloc > 0 {
-			t.last = make([]byte, t.alloc)
+		if t.allocBytes > 0 {
+			t.lastAlloc = make([]byte, t.allocBytes)
 		}
 		return play(1)
 	}, nil)

@@ -46,7 +46,7 @@ func (r *rank) memory(ctx context.Context, steps ...int) error {
 		return err
 	}
 	for _, what := range []string{"private", "pss", "shm"} {
-		if err := r.emit(ofValues(Row{Bench: r.o.name + "/" + what, Ranks: r.comm.Size(), Unit: "KiB"}, of[what])); err != nil {
+		if err := r.emitRow(ofValues(Row{Bench: r.o.name + "/" + what, RankCount: r.comm.Size(), Unit: "KiB"}, of[what])); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ var blockedIn = []string{"receive", "barrier"}
 func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 	l := r.o.loop(0, 3, 0, 0, 0)
 	wait, release := r.receive, r.release
-	if r.o.in == "barrier" {
+	if r.o.idleCall == "barrier" {
 		wait = func(ctx context.Context) error { return mpi.Barrier(ctx, r.comm) }
 		release = wait
 		if err := wait(ctx); err != nil { // from the second collective on it is as in a loop
@@ -137,7 +137,7 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 		}
 	}
 	used := make([]float64, l.iterations) // none of it by rank 0
-	for i := range l.warmup + l.iterations {
+	for i := range l.warmupIterations + l.iterations {
 		if r.comm.Rank() == 0 {
 			time.Sleep(time.Second)
 			if err := release(ctx); err != nil {
@@ -158,8 +158,8 @@ func (r *rank) idle(ctx context.Context, _ int) (Row, error) {
 		if err != nil {
 			return Row{}, err
 		}
-		if i >= l.warmup {
-			used[i-l.warmup] = 100 * (after - before).Seconds() / whole.Seconds()
+		if i >= l.warmupIterations {
+			used[i-l.warmupIterations] = 100 * (after - before).Seconds() / whole.Seconds()
 		}
 	}
 	all, err := r.gather(ctx, used)
