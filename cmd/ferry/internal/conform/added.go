@@ -20,7 +20,7 @@ const roleKey = "ferry.conform.role"
 
 // A role is the part of an added process.
 type role struct {
-	Case string
+	CaseName string
 	// Number of changes of the case that have added processes, until this one.
 	Stage int
 }
@@ -48,20 +48,20 @@ func runAdded(ctx context.Context, s *mpi.Session, limit time.Duration) error {
 		return fmt.Errorf("role of an added process: %w", err)
 	}
 	cases := Cases()
-	i := slices.IndexFunc(cases, func(c Case) bool { return c.Name == r.Case })
+	i := slices.IndexFunc(cases, func(c Case) bool { return c.Name == r.CaseName })
 	if i < 0 {
-		return fmt.Errorf("added for the case %q: this program has no such case", r.Case)
+		return fmt.Errorf("added for the case %q: this program has no such case", r.CaseName)
 	}
-	if err := cases[i].Run(ctx, Env{Session: s, stage: r.Stage}); err != nil {
-		return fmt.Errorf("%s: added process: %w", r.Case, err)
+	if err := cases[i].Run(ctx, Env{Session: s, roleStage: r.Stage}); err != nil {
+		return fmt.Errorf("%s: added process: %w", r.CaseName, err)
 	}
 	return nil
 }
 
 // enlist gives the processes of a delta their role.
 func (m *members) enlist(delta string) error {
-	m.started++
-	text, err := json.Marshal(role{m.name, m.started})
+	m.addedStages++
+	text, err := json.Marshal(role{m.caseName, m.addedStages})
 	if err != nil {
 		return err
 	}

@@ -21,15 +21,15 @@ func (e *env) persistent() {
 	for _, n := range []int{8, 100_000} {
 		out, in := make([]byte, n), make([]byte, n)
 		for _, start := range []func([]byte, int, int) (*mpi.Persistent, error){c.SendInit, c.SsendInit} {
-			s := need(start(out, e.right, 6))(e)
-			r := need(c.RecvInit(in, e.left, 6))(e)
+			s := need(start(out, e.rightRank, 6))(e)
+			r := need(c.RecvInit(in, e.leftRank, 6))(e)
 			for i := range 20 {
 				copy(out, pattern(n, c.Rank(), i)) // The data at the start is sent.
 				e.Check(r.Start(), s.Start())
 				e.Is("start of an active one", r.Start(), mpi.ErrPending)
-				e.status("receive", e.left, 6, n)(r.Wait(e.ctx))
+				e.status("receive", e.leftRank, 6, n)(r.Wait(e.ctx))
 				need(s.Wait(e.ctx))(e)
-				e.Same("receive", in, pattern(n, e.left, i))
+				e.Same("receive", in, pattern(n, e.leftRank, i))
 			}
 			e.Check(s.Free(), r.Free())
 			e.Is("start of a freed one", s.Start(), mpi.ErrClosed)
@@ -38,7 +38,7 @@ func (e *env) persistent() {
 }
 
 func (e *env) inactive() {
-	r := need(e.c.RecvInit(make([]byte, 1), e.left, 1))(e)
+	r := need(e.c.RecvInit(make([]byte, 1), e.leftRank, 1))(e)
 	e.none("wait")(r.Wait(e.ctx))
 	st, done, err := r.Test()
 	e.none("test")(st, err)
@@ -58,8 +58,8 @@ func (e *env) allocated() {
 		from := out[i : i+n] // a part of it
 		copy(from, pattern(n, e.c.Rank(), i))
 		in := make([]byte, n)
-		e.status("message", e.left, i, n)(e.c.Sendrecv(e.ctx, from, e.right, i, in, e.left, i))
-		e.Same("message", in, pattern(n, e.left, i))
+		e.status("message", e.leftRank, i, n)(e.c.Sendrecv(e.ctx, from, e.rightRank, i, in, e.leftRank, i))
+		e.Same("message", in, pattern(n, e.leftRank, i))
 	}
 	e.Check(m.Close())
 	e.Is("close again", m.Close(), mpi.ErrClosed)
@@ -69,17 +69,17 @@ func (e *env) vectors() {
 	c := e.c
 	for _, blocks := range []int{1, 10, 3000} {
 		l := mpi.Vector(blocks, 24, 40)
-		s := need(c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.right, 1))(e)
+		s := need(c.IsendLayout(pattern(l.Extent(), c.Rank(), blocks), l, e.rightRank, 1))(e)
 		flat := make([]byte, l.Size())
-		e.status("vector to bytes", e.left, 1, l.Size())(c.Recv(e.ctx, flat, e.left, 1))
+		e.status("vector to bytes", e.leftRank, 1, l.Size())(c.Recv(e.ctx, flat, e.leftRank, 1))
 		e.wait(s)
-		b := e.isend(c, flat, e.right, 2)
+		b := e.isend(c, flat, e.rightRank, 2)
 		in := bytes.Repeat([]byte{0xEE}, l.Extent())
-		e.status("bytes to vector", e.left, 2, l.Size())(c.RecvLayout(e.ctx, in, l, e.left, 2))
+		e.status("bytes to vector", e.leftRank, 2, l.Size())(c.RecvLayout(e.ctx, in, l, e.leftRank, 2))
 		e.wait(b)
 		// It went round by two ranks.
 		want := bytes.Repeat([]byte{0xEE}, l.Extent())
-		theirs := pattern(l.Extent(), (e.left+c.Size()-1)%c.Size(), blocks)
+		theirs := pattern(l.Extent(), (e.leftRank+c.Size()-1)%c.Size(), blocks)
 		for i := range want {
 			if i%40 < 24 {
 				want[i] = theirs[i]
@@ -92,11 +92,11 @@ func (e *env) vectors() {
 func (e *env) indexed() {
 	from := mpi.Indexed(mpi.Block{Offset: 50, Bytes: 10}, mpi.Block{Offset: 0, Bytes: 20}, mpi.Block{Offset: 30, Bytes: 6})
 	to := mpi.Vector(4, 9, 11)
-	s := need(e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.right, 1))(e)
+	s := need(e.c.IsendLayout(pattern(from.Extent(), e.c.Rank(), 0), from, e.rightRank, 1))(e)
 	in := make([]byte, to.Extent())
-	e.status("indexed", e.left, 1, 36)(e.c.RecvLayout(e.ctx, in, to, e.left, 1))
+	e.status("indexed", e.leftRank, 1, 36)(e.c.RecvLayout(e.ctx, in, to, e.leftRank, 1))
 	e.wait(s)
-	theirs := pattern(from.Extent(), e.left, 0)
+	theirs := pattern(from.Extent(), e.leftRank, 0)
 	want := make([]byte, to.Extent())
 	for i, b := range bytes.Join([][]byte{theirs[50:60], theirs[:20], theirs[30:36]}, nil) {
 		want[i/9*11+i%9] = b

@@ -27,7 +27,7 @@ func changeCases() []Case {
 		psetCase("the creator of a set has ended", (*env).creatorHasEnded),
 	}
 	for i := range all {
-		all[i].Adds = true
+		all[i].AddsProcesses = true
 	}
 	return all
 }
@@ -37,15 +37,15 @@ func (e *env) growAndShrink() {
 	n, me := m.c.Size(), m.c.Rank()
 	added := m.added()
 	first := n - added
-	g := m.group(m.session, m.pset)
+	g := m.group(m.session, m.mainPset)
 	m.must(added == Room && g.Rank() == me && m.c.Group().Compare(g) == mpi.Identical, "rank %d of %d in the main set, %d in its communicator", g.Rank(), n, me)
-	m.must((e.stage > 0) == (me >= first), "rank %d of the main set is an added process: %t", me, e.stage > 0)
+	m.must((e.roleStage > 0) == (me >= first), "rank %d of the main set is an added process: %t", me, e.roleStage > 0)
 	for _, x := range g.Members()[:first] {
 		m.must(x.Namespace == g.Members()[first].Namespace && x.Rank < g.Members()[first].Rank, "the added process has rank %d, after %d", g.Members()[first].Rank, x.Rank)
 	}
 	info := need(m.session.PsetInfo(m.ctx, worldPset))(m.env)
 	want := first
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		want = Room
 	}
 	m.must(info.Size == want && info.Included, "WORLD is %+v, want %d members", info, want)
@@ -56,13 +56,13 @@ func (e *env) growAndShrink() {
 // addAndSub requests the deltas alone, and makes the main sets by further operations.
 func (e *env) addAndSub() {
 	var m *members
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		m = e.joins()
 	} else {
 		m = e.world().change(mpi.PsetAdd, mpi.PsetArgs{Add: 1, Name: "conform.delta"})
 	}
 	info := need(m.session.PsetInfo(m.ctx, "conform.delta"))(m.env)
-	m.must(info.Size == 1 && info.Dynamic && info.Included == (e.stage > 0), "the delta is %+v", info)
+	m.must(info.Size == 1 && info.Dynamic && info.Included == (e.roleStage > 0), "the delta is %+v", info)
 	m.exchanges()
 	m.change(mpi.PsetSub, mpi.PsetArgs{Sub: 1}).discards()
 }
@@ -70,7 +70,7 @@ func (e *env) addAndSub() {
 // replace makes one process leave and another one join.
 func (e *env) replace() {
 	m := (*members)(nil)
-	if e.stage < 2 {
+	if e.roleStage < 2 {
 		m = e.adds(1)
 		m.exchanges()
 		m = m.change(mpi.PsetReplace, mpi.PsetArgs{Add: 1, Sub: 1, Name: "conform.replaced"})
@@ -78,7 +78,7 @@ func (e *env) replace() {
 		m = e.joins()
 	}
 	if m != nil {
-		m.must(m.pset == "conform.replaced", "the main set is %q", m.pset)
+		m.must(m.mainPset == "conform.replaced", "the main set is %q", m.mainPset)
 		m.exchanges()
 	}
 	m.restores()
@@ -87,7 +87,7 @@ func (e *env) replace() {
 // growTwice adds a process twice. The first one takes part in the second change.
 func (e *env) growTwice() {
 	m := (*members)(nil)
-	if e.stage < 2 {
+	if e.roleStage < 2 {
 		if room := e.room(); room < Room {
 			e.Skipf("the job has room for %d processes, and the case adds %d", room, Room)
 		}
@@ -106,7 +106,7 @@ func (e *env) growTwice() {
 // asyncChange exchanges messages during the calls.
 func (e *env) asyncChange() {
 	var m *members
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		c := need(e.session.ResourceChangeAsync(selfPset).Wait(e.ctx))(e)
 		got := need(e.session.IntegrateAsync(c.Delta, "").Wait(e.ctx))(e)
 		m = e.of(got.Pset)
@@ -118,12 +118,12 @@ func (e *env) asyncChange() {
 		}
 		r := w.request(mpi.PsetGrow, mpi.PsetArgs{Add: 1})
 		c := need(change.Wait(e.ctx))(e)
-		e.must(c == mpi.Change{Type: mpi.ChangeAdd, Delta: r.Joining, Main: r.Main}, "the change is %+v", c)
+		e.must(c == mpi.Change{Type: mpi.ChangeAdd, Delta: r.JoiningPset, Main: r.MainPset}, "the change is %+v", c)
 		f := e.session.IntegrateAsync(c.Delta, "")
 		w.meanwhile(f.Done())
 		m = w.enters(r, false, need(f.Wait(e.ctx))(e))
 		if e.c.Rank() == 0 {
-			need(e.session.FinishChangeAsync(r.Joining).Wait(e.ctx))(e)
+			need(e.session.FinishChangeAsync(r.JoiningPset).Wait(e.ctx))(e)
 			need(e.session.DeletePsetAsync("conform.union").Wait(e.ctx))(e)
 		}
 	}
@@ -152,13 +152,13 @@ func (m *members) meanwhile(done <-chan struct{}) {
 func (e *env) waitingQueries() {
 	m := e.adds(1)
 	s := e.open()
-	main := s.ResourceChangeAsync(m.pset)
+	main := s.ResourceChangeAsync(m.mainPset)
 	m.barrier()
 	r := m.request(mpi.PsetShrink, mpi.PsetArgs{Sub: 1})
-	want := mpi.Change{Type: mpi.ChangeSub, Delta: r.Leaving, Main: r.Main, Included: e.stage > 0}
+	want := mpi.Change{Type: mpi.ChangeSub, Delta: r.LeavingPset, Main: r.MainPset, Included: e.roleStage > 0}
 	c := need(main.Wait(m.ctx))(m.env)
 	m.must(c == want, "the change is %+v, want %+v", c, want)
-	again := []*mpi.Future[mpi.Change]{s.ResourceChangeAsync(m.pset), s.ResourceChangeAsync(selfPset)}
+	again := []*mpi.Future[mpi.Change]{s.ResourceChangeAsync(m.mainPset), s.ResourceChangeAsync(selfPset)}
 	m = m.integrate(r)
 	for _, f := range again {
 		c, err := f.Wait(e.ended()) // Rank 0 may have deleted the set.
@@ -175,19 +175,19 @@ func (e *env) overlap() {
 	right := mpi.PsetArgs{Add: 1, Sub: 1, Partial: true}
 	if m.c.Rank() == 0 {
 		for _, op := range []mpi.PsetOp{mpi.PsetAdd, mpi.PsetSub, mpi.PsetGrow, mpi.PsetShrink, mpi.PsetReplace} {
-			for _, pset := range []string{m.pset, worldPset, r.Leaving} {
-				m.refused(op, right, mpi.ErrPending, r.Leaving, pset)
+			for _, pset := range []string{m.mainPset, worldPset, r.LeavingPset} {
+				m.refused(op, right, mpi.ErrPending, r.LeavingPset, pset)
 			}
 		}
 		// Under other launchers than ferry run, rank 0 of the job can't leave.
-		m.refused(mpi.PsetAdd, right, mpi.ErrPending, r.Leaving, selfPset)
-		m.refused(mpi.PsetGrow, right, mpi.ErrPending, r.Leaving, selfPset)
-		for _, name := range []string{m.pset, r.Leaving, r.Main} {
+		m.refused(mpi.PsetAdd, right, mpi.ErrPending, r.LeavingPset, selfPset)
+		m.refused(mpi.PsetGrow, right, mpi.ErrPending, r.LeavingPset, selfPset)
+		for _, name := range []string{m.mainPset, r.LeavingPset, r.MainPset} {
 			err := m.session.DeletePset(m.ctx, name)
 			m.Is("delete a set of a change", err, mpi.ErrPending)
-			m.must(strings.Contains(err.Error(), r.Leaving), "%v does not name the change %q", err, r.Leaving)
+			m.must(strings.Contains(err.Error(), r.LeavingPset), "%v does not name the change %q", err, r.LeavingPset)
 		}
-		m.Is("finish a change before its integration", m.session.FinishChange(m.ctx, r.Leaving), mpi.ErrPending)
+		m.Is("finish a change before its integration", m.session.FinishChange(m.ctx, r.LeavingPset), mpi.ErrPending)
 	}
 	m.barrier()
 	m.integrate(r).discards()
@@ -201,15 +201,15 @@ func (e *env) wrongDelta() {
 	n, me := m.c.Size(), m.c.Rank()
 	var waits *mpi.Future[mpi.Integration]
 	if me != n-1 {
-		waits = m.session.IntegrateAsync(r.Leaving, "")
+		waits = m.session.IntegrateAsync(r.LeavingPset, "")
 	} else {
-		_, withdrawn := m.session.Integrate(m.ended(), r.Leaving, "")
+		_, withdrawn := m.session.Integrate(m.ended(), r.LeavingPset, "")
 		m.Is("an integration whose context has ended", withdrawn, errEnded)
-		for _, name := range []string{m.pset, r.Main, "conform.none"} {
+		for _, name := range []string{m.mainPset, r.MainPset, "conform.none"} {
 			_, integrate := m.session.Integrate(m.ctx, name, "")
 			for _, err := range []error{integrate, m.session.FinishChange(m.ctx, name)} {
 				m.Is(fmt.Sprintf("integrate %q", name), err, mpi.ErrPset)
-				m.must(strings.Contains(err.Error(), r.Leaving), "%v does not name the delta %q", err, r.Leaving)
+				m.must(strings.Contains(err.Error(), r.LeavingPset), "%v does not name the delta %q", err, r.LeavingPset)
 			}
 		}
 	}
@@ -231,15 +231,15 @@ func (e *env) twoProviders() {
 	leaves := m.sees(r)
 	n, me := m.c.Size(), m.c.Rank()
 	provide := map[int]string{0: "conform.0", n - 1: "conform.1"}[me]
-	_, err := m.session.Integrate(m.ctx, r.Leaving, provide)
+	_, err := m.session.Integrate(m.ctx, r.LeavingPset, provide)
 	m.Is("two names", err, mpi.ErrPset)
 	m.must(strings.Contains(err.Error(), "conform.0") && strings.Contains(err.Error(), "conform.1"), "%v does not give both names", err)
 	m.sees(r)
 	m.barrier()
 	if provide = ""; me == n-1 {
-		provide = r.Main
+		provide = r.MainPset
 	}
-	m.enters(r, leaves, need(m.session.Integrate(m.ctx, r.Leaving, provide))(m.env)).discards()
+	m.enters(r, leaves, need(m.session.Integrate(m.ctx, r.LeavingPset, provide))(m.env)).discards()
 }
 
 var fits = regexp.MustCompile(`\b(\d+) fit\b`)
@@ -248,7 +248,7 @@ const tooMany = 1 << 20
 
 // room is the number of processes that fit, as an error gives it.
 func (e *env) room() (room int) {
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		return Room // The case has begun.
 	}
 	e.creatingNothing(func() {
@@ -263,7 +263,7 @@ func (e *env) room() (room int) {
 
 // limitOfTheJob checks that Partial adds as many processes as fit.
 func (e *env) limitOfTheJob() {
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		e.joins().restores()
 		return
 	}
@@ -279,13 +279,13 @@ func (e *env) limitOfTheJob() {
 
 // endBeforeIntegration checks that the end of an added process undoes the change.
 func (e *env) endBeforeIntegration() {
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		return
 	}
 	r := e.world().request(mpi.PsetGrow, mpi.PsetArgs{Add: 1})
-	_, err := e.session.Integrate(e.ctx, r.Joining, "")
+	_, err := e.session.Integrate(e.ctx, r.JoiningPset, "")
 	e.Is("integrate with a process that ends", err, mpi.ErrProcFailed)
-	_, err = e.session.Integrate(e.ctx, r.Joining, "")
+	_, err = e.session.Integrate(e.ctx, r.JoiningPset, "")
 	e.Is("a late integrate", err, mpi.ErrProcFailed)
 	for _, name := range r.sets() {
 		_, err := e.session.Group(e.ctx, name)
@@ -299,15 +299,15 @@ func (e *env) endBeforeIntegration() {
 func (e *env) creatorHasEnded() {
 	m := e.adds(1)
 	const name = "conform.orphan"
-	if e.stage > 0 {
-		need(m.session.PsetOp(m.ctx, mpi.PsetUnion, []string{m.pset}, mpi.PsetArgs{Name: name}))(m.env)
+	if e.roleStage > 0 {
+		need(m.session.PsetOp(m.ctx, mpi.PsetUnion, []string{m.mainPset}, mpi.PsetArgs{Name: name}))(m.env)
 	}
 	m.barrier()
-	if e.stage == 0 {
+	if e.roleStage == 0 {
 		m.Is("delete another's set", m.session.DeletePset(m.ctx, name), mpi.ErrPset)
 	}
 	m.restores()
-	if e.stage == 0 && e.c.Rank() == e.c.Size()-1 {
+	if e.roleStage == 0 && e.c.Rank() == e.c.Size()-1 {
 		e.Until("delete a set whose creator has left", func() bool { return e.session.DeletePset(e.ctx, name) == nil })
 	}
 }

@@ -10,24 +10,23 @@ import (
 // env is the environment of a case in this rank. A failed step ends the case here.
 type env struct {
 	*kittest.T
-	ctx         context.Context
-	session     *mpi.Session
-	c           *mpi.Comm
-	left, right int    // neighbors in a ring of all ranks; a single one is its own neighbor
-	name        string // Of the case.
-	// Of an added process; see role. 0 in the first processes.
-	stage int
-	// Ends this process at once.
-	die func()
+	ctx                 context.Context
+	session             *mpi.Session
+	c                   *mpi.Comm
+	leftRank, rightRank int // In a ring of all ranks; a single rank is its own neighbor.
+	caseName            string
+	// See role. 0 in the first processes.
+	roleStage int
+	dieNow    func()
 }
 
 // of makes a case.
 func of(name, section string, ranks int, run func(*env)) Case {
-	return Case{Name: name, Section: section, Ranks: ranks, Run: func(ctx context.Context, e Env) error {
+	return Case{Name: name, Section: section, MinRanks: ranks, Run: func(ctx context.Context, e Env) error {
 		return kittest.Run(ctx, func(t *kittest.T) {
-			all := env{T: t, ctx: t.Context(), session: e.Session, name: name, stage: e.stage, die: e.Die}
-			if all.die == nil {
-				all.die = Kill
+			all := env{T: t, ctx: t.Context(), session: e.Session, caseName: name, roleStage: e.roleStage, dieNow: e.Die}
+			if all.dieNow == nil {
+				all.dieNow = Kill
 			}
 			if e.Comm != nil {
 				all = all.on(e.Comm)
@@ -40,7 +39,7 @@ func of(name, section string, ranks int, run func(*env)) Case {
 // on returns the env with another communicator.
 func (e env) on(c *mpi.Comm) env {
 	n, me := c.Size(), c.Rank()
-	e.c, e.left, e.right = c, (me+n-1)%n, (me+1)%n
+	e.c, e.leftRank, e.rightRank = c, (me+n-1)%n, (me+1)%n
 	return e
 }
 
@@ -95,14 +94,14 @@ func (e *env) wait(r mpi.Request) { need(r.Wait(e.ctx))(e) }
 
 // got waits for a receive into in, and compares it with sent, from the left with tag.
 func (e *env) got(r mpi.Request, tag int, in, sent []byte) {
-	e.status("receive", e.left, tag, len(sent))(r.Wait(e.ctx))
+	e.status("receive", e.leftRank, tag, len(sent))(r.Wait(e.ctx))
 	e.Same("receive", in, sent)
 }
 
 // recv receives by src and tag, and compares the message with sent, from the left with the tag with.
 func (e *env) recv(c *mpi.Comm, src, tag, with int, sent []byte) {
 	in := make([]byte, len(sent))
-	e.status("receive", e.left, with, len(sent))(c.Recv(e.ctx, in, src, tag))
+	e.status("receive", e.leftRank, with, len(sent))(c.Recv(e.ctx, in, src, tag))
 	e.Same("receive", in, sent)
 }
 

@@ -60,21 +60,21 @@ func unset(n int) []int { return slices.Repeat([]int{-1}, n) }
 // element before each.
 type vector struct {
 	counts, displs []int
-	room           int
+	elementCount   int
 }
 
 func vectorOf(n int, count func(rank int) int) vector {
 	v := vector{counts: make([]int, n), displs: make([]int, n)}
 	for rank := n - 1; rank >= 0; rank-- {
-		v.counts[rank], v.displs[rank] = count(rank), v.room+1
-		v.room += v.counts[rank] + 1
+		v.counts[rank], v.displs[rank] = count(rank), v.elementCount+1
+		v.elementCount += v.counts[rank] + 1
 	}
 	return v
 }
 
 // laid puts blocks at their places; the gaps are unset.
 func (v vector) laid(block func(rank, n int) []int) []int {
-	s := unset(v.room)
+	s := unset(v.elementCount)
 	for rank, n := range v.counts {
 		copy(s[v.displs[rank]:], block(rank, n))
 	}
@@ -105,7 +105,7 @@ func (e *env) gather() {
 	v := vectorOf(n, func(rank int) int { return rank % 3 })
 	own := nums(me, 0, v.counts[me])
 	for root := range n {
-		equal, unequal := unset(2*n), unset(v.room)
+		equal, unequal := unset(2*n), unset(v.elementCount)
 		if me == root {
 			equal = equal[:0]
 			for rank := range n {
@@ -116,7 +116,7 @@ func (e *env) gather() {
 		both(e, "gather", func() []int { return unset(2 * n) }, equal,
 			func(b []int) error { return mpi.Gather(e.ctx, e.c, nums(me, 0, 2), b, root) },
 			func(b []int) (mpi.Request, error) { return mpi.Igather(e.c, nums(me, 0, 2), b, root) })
-		both(e, "gatherv", func() []int { return unset(v.room) }, unequal,
+		both(e, "gatherv", func() []int { return unset(v.elementCount) }, unequal,
 			func(b []int) error { return mpi.Gatherv(e.ctx, e.c, own, b, v.counts, v.displs, root) },
 			func(b []int) (mpi.Request, error) {
 				return mpi.Igatherv(e.c, own, b, v.counts, v.displs, root)
@@ -173,7 +173,7 @@ func (e *env) allgathers() {
 	both(e, "allgather in place", func() []int { b := unset(2 * n); copy(b[2*me:], nums(me, 0, 2)); return b }, equal,
 		func(b []int) error { return mpi.Allgather(e.ctx, e.c, nil, b) },
 		func(b []int) (mpi.Request, error) { return mpi.Iallgather(e.c, nil, b) })
-	both(e, "allgatherv", func() []int { return unset(v.room) }, v.laid(func(rank, k int) []int { return nums(rank, 0, k) }),
+	both(e, "allgatherv", func() []int { return unset(v.elementCount) }, v.laid(func(rank, k int) []int { return nums(rank, 0, k) }),
 		func(b []int) error { return mpi.Allgatherv(e.ctx, e.c, own, b, v.counts, v.displs) },
 		func(b []int) (mpi.Request, error) { return mpi.Iallgatherv(e.c, own, b, v.counts, v.displs) })
 }
@@ -193,7 +193,7 @@ func (e *env) alltoall() {
 	sends := vectorOf(n, func(rank int) int { return (me + 2*rank) % 3 })
 	recvs := vectorOf(n, func(rank int) int { return (rank + 2*me) % 3 })
 	out := sends.laid(func(rank, k int) []int { return nums(me, rank, k) })
-	both(e, "alltoallv", func() []int { return unset(recvs.room) }, recvs.laid(func(rank, k int) []int { return nums(rank, me, k) }),
+	both(e, "alltoallv", func() []int { return unset(recvs.elementCount) }, recvs.laid(func(rank, k int) []int { return nums(rank, me, k) }),
 		func(b []int) error {
 			return mpi.Alltoallv(e.ctx, e.c, out, sends.counts, sends.displs, b, recvs.counts, recvs.displs)
 		},

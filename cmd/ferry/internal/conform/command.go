@@ -42,8 +42,8 @@ func Command() *cobra.Command {
 		}
 		if !cmd.Flags().Changed("only") {
 			for i := range cases {
-				if cases[i].Dies {
-					cases[i].Skip = deathSkip
+				if cases[i].KillsRank {
+					cases[i].SkipReason = deathSkip
 				}
 			}
 		}
@@ -89,7 +89,7 @@ func run(cmd *cobra.Command, cases []Case, goroutines int, onStreams bool) error
 	if err == nil { // After a failure, the close may block as long.
 		err = errors.Join(world.Close(), session.Close())
 	}
-	if p.failed > 0 && (err == nil || errors.Is(err, mpi.ErrPending)) { // A case that failed has left requests or communicators.
+	if p.failedCount > 0 && (err == nil || errors.Is(err, mpi.ErrPending)) { // A case that failed has left requests or communicators.
 		err = exit.Status(exit.Failed) // The lines name the cases.
 	}
 	return err
@@ -99,23 +99,23 @@ func run(cmd *cobra.Command, cases []Case, goroutines int, onStreams bool) error
 type printer struct {
 	out, errs io.Writer
 
-	mu     sync.Mutex
-	failed int
+	mu          sync.Mutex
+	failedCount int
 }
 
 func (p *printer) print(r Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.Status == Fail {
-		p.failed++
+		p.failedCount++
 	}
 	if r.Rank == 0 {
 		line := fmt.Sprintf("%-4s  %-60s  %s", r.Status, r.Case.Name, r.Case.Source())
 		if r.Status == Fail {
-			line += fmt.Sprintf("  failed in ranks %v", r.Ranks)
+			line += fmt.Sprintf("  failed in ranks %v", r.FailedRanks)
 		}
-		if r.Reason != "" {
-			line += "  " + r.Reason
+		if r.SkipReason != "" {
+			line += "  " + r.SkipReason
 		}
 		fmt.Fprintln(p.out, line)
 	}

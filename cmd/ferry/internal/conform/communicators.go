@@ -137,7 +137,7 @@ func (e *env) createGroup() {
 		e.works(d)
 	}
 	if c.Size() > 1 {
-		_, err := c.CreateGroup(e.ctx, e.incl(c.Group(), e.right), 4)
+		_, err := c.CreateGroup(e.ctx, e.incl(c.Group(), e.rightRank), 4)
 		e.Is("a group without the caller", err, mpi.ErrNoComm)
 	}
 }
@@ -175,10 +175,10 @@ func (e *env) contexts() {
 	}
 	var reqs []mpi.Request
 	for i, d := range all {
-		reqs = append(reqs, e.isend(d, pattern(20+i*500, d.Rank(), i), e.right, 1))
+		reqs = append(reqs, e.isend(d, pattern(20+i*500, d.Rank(), i), e.rightRank, 1))
 	}
 	for i, d := range slices.Backward(all) {
-		e.recv(d, mpi.AnySource, mpi.AnyTag, 1, pattern(20+i*500, e.left, i))
+		e.recv(d, mpi.AnySource, mpi.AnyTag, 1, pattern(20+i*500, e.leftRank, i))
 	}
 	e.Check(mpi.WaitAll(e.ctx, reqs, nil))
 	for _, d := range all[1:] {
@@ -212,7 +212,7 @@ func (e *env) overlapping() {
 func (e *env) closedEarly() {
 	for range 50 {
 		d := e.dup()
-		e.Check(d.Send(e.ctx, []byte{1}, e.right, 0), d.Close())
+		e.Check(d.Send(e.ctx, []byte{1}, e.rightRank, 0), d.Close())
 		e.works(e.dup())
 	}
 }
@@ -221,11 +221,11 @@ func (e *env) pendingClose() {
 	d := e.dup()
 	const n = 100_000
 	in := make([]byte, n)
-	r := need(d.Irecv(in, e.left, 0))(e)
-	s := e.isend(d, pattern(n, d.Rank(), 0), e.right, 0)
+	r := need(d.Irecv(in, e.leftRank, 0))(e)
+	s := e.isend(d, pattern(n, d.Rank(), 0), e.rightRank, 0)
 	e.Check(d.Close())
 	e.wait(s)
-	e.got(r, 0, in, pattern(n, e.left, 0))
+	e.got(r, 0, in, pattern(n, e.leftRank, 0))
 }
 
 func (e *env) names() {

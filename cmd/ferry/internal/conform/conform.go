@@ -22,18 +22,18 @@ import (
 
 // Case is one requirement of the standard.
 type Case struct {
-	Name    string // FAMILY/SUBJECT
-	Section string // of MPI-4.1; or empty for paper 003, or ulfm
-	Ranks   int    // the fewest it needs; it runs on more, too
-	// Processes is true for a case about sessions, process sets and the end of a process, which goroutine ranks
+	Name     string // FAMILY/SUBJECT
+	Section  string // Of MPI-4.1; or empty for paper 003, or ulfm.
+	MinRanks int    // The case runs on more, too.
+	// IsOfProcesses is true for a case about sessions, process sets and the end of a process, which goroutine ranks
 	// share with their process.
-	Processes bool
-	// Dies is true for a fatal case, which kills the last rank. Later cases run without that rank.
-	Dies bool
-	// Adds is true for a case that adds processes to the job, up to Room at a time.
-	Adds bool
-	// Reason why all ranks skip the case, if not empty.
-	Skip string
+	IsOfProcesses bool
+	// KillsRank is true for a fatal case, which kills the last rank. Later cases run without that rank.
+	KillsRank bool
+	// AddsProcesses is true for a case that adds processes to the job, up to Room at a time.
+	AddsProcesses bool
+	// If not empty, all ranks skip the case.
+	SkipReason string
 	// Run is called by every rank. It is collective over env.Comm, and returns
 	// when ctx ends at the latest. An error that wraps kittest.ErrSkip in all ranks skips the case.
 	Run func(ctx context.Context, env Env) error
@@ -56,8 +56,8 @@ type Env struct {
 	// Comm has all ranks, and is used by no other case. The suite closes it.
 	Comm *mpi.Comm
 	// Die ends the process in a fatal case, without a goodbye. It does not return. nil is SIGKILL.
-	Die   func()
-	stage int // See role.
+	Die       func()
+	roleStage int // See role.
 }
 
 // Status is the outcome of a case.
@@ -67,17 +67,17 @@ type Status string
 const (
 	Pass Status = "pass"
 	Fail Status = "fail"
-	Skip Status = "skip" // See Result.Reason.
+	Skip Status = "skip" // See Result.SkipReason.
 )
 
 // Result is the outcome of one case, the same in all ranks except for Rank and Err.
 type Result struct {
-	Case   Case
-	Status Status
-	Reason string // of Skip
-	Rank   int    // this process, or goroutine rank
-	Ranks  []int  // that failed
-	Err    error  // of this rank
+	Case        Case
+	Status      Status
+	SkipReason  string
+	Rank        int // This process or goroutine rank.
+	FailedRanks []int
+	Err         error // Of this rank.
 }
 
 // Limit is the time after which a case counts as hung. The longest cases take a second.
@@ -104,7 +104,7 @@ func Cases() []Case {
 // cannot be used, and its case has been reported. After a fatal case, the
 // other ranks keep their numbers, and run the next cases over a Shrink of the communicator.
 func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, limit time.Duration, report func(Result)) (err error) {
-	u := &runner{session: s, world: world, limit: limit}
+	u := &runner{session: s, liveComm: world, caseLimit: limit}
 	for _, c := range cases {
 		r, err := u.run(ctx, c)
 		if err != nil {
@@ -117,18 +117,18 @@ func Run(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Case, lim
 		}
 	}
 	if u.isShrunk {
-		return u.world.Close()
+		return u.liveComm.Close()
 	}
 	return nil
 }
 
 // runner runs cases in one rank.
 type runner struct {
-	session *mpi.Session
-	limit   time.Duration
-	// Of the live ranks.
-	world *mpi.Comm
-	// isShrunk is true if world is a Shrink of the caller's.
+	session   *mpi.Session
+	caseLimit time.Duration
+	// Has the live ranks.
+	liveComm *mpi.Comm
+	// isShrunk is true if liveComm is a Shrink of the caller's communicator.
 	isShrunk bool
 }
 
@@ -137,8 +137,8 @@ type runner struct {
 func RunGoroutines(ctx context.Context, s *mpi.Session, world *mpi.Comm, goroutines int, cases []Case, limit time.Duration, report func(Result)) error {
 	cases = slices.Clone(cases)
 	for i := range cases {
-		if cases[i].Processes {
-			cases[i].Skip = "it is about sessions, process sets or the end of a process, which goroutine ranks share"
+		if cases[i].IsOfProcesses {
+			cases[i].SkipReason = "it is about sessions, process sets or the end of a process, which goroutine ranks share"
 		}
 	}
 	threads, err := mpi.NewThreadComm(ctx, world, goroutines)
@@ -168,34 +168,34 @@ func RunStream(ctx context.Context, s *mpi.Session, world *mpi.Comm, cases []Cas
 
 // run runs one case, and shares the outcomes of all ranks. After an error, the result is the outcome in this rank.
 func (u *runner) run(ctx context.Context, c Case) (Result, error) {
-	r := Result{Case: c, Status: Skip, Rank: u.world.Rank()}
-	if r.Reason = c.Skip; u.world.Size() < c.Ranks {
-		r.Reason = fmt.Sprintf("it needs %d ranks", c.Ranks)
+	r := Result{Case: c, Status: Skip, Rank: u.liveComm.Rank()}
+	if r.SkipReason = c.SkipReason; u.liveComm.Size() < c.MinRanks {
+		r.SkipReason = fmt.Sprintf("it needs %d ranks", c.MinRanks)
 	}
-	if r.Reason != "" {
+	if r.SkipReason != "" {
 		return r, nil
 	}
-	limited, cancel := Within(ctx, u.limit)
+	limited, cancel := Within(ctx, u.caseLimit)
 	defer cancel()
-	r.Status, r.Ranks = Fail, []int{r.Rank}
-	comm, err := u.world.Dup(limited)
+	r.Status, r.FailedRanks = Fail, []int{r.Rank}
+	comm, err := u.liveComm.Dup(limited)
 	if err != nil {
 		return r, err
 	}
 	r.Err = errors.Join(c.Run(limited, Env{Session: u.session, Comm: comm}), comm.Close())
 	if errors.Is(r.Err, kittest.ErrSkip) {
-		r.Reason, r.Err = strings.TrimPrefix(r.Err.Error(), kittest.ErrSkip.Error()+": "), nil
+		r.SkipReason, r.Err = strings.TrimPrefix(r.Err.Error(), kittest.ErrSkip.Error()+": "), nil
 	}
-	settle, cancel := Within(ctx, 2*u.limit)
+	settle, cancel := Within(ctx, 2*u.caseLimit)
 	defer cancel()
-	if c.Dies {
+	if c.KillsRank {
 		if err := u.shrink(settle); err != nil {
 			return r, err
 		}
 	}
-	outcomes := make([]byte, u.world.Size())
-	outcomes[u.world.Rank()] = outcomeOf(r)
-	if err := mpi.Allreduce(settle, u.world, nil, outcomes, mpi.Max[byte]()); err != nil {
+	outcomes := make([]byte, u.liveComm.Size())
+	outcomes[u.liveComm.Rank()] = outcomeOf(r)
+	if err := mpi.Allreduce(settle, u.liveComm, nil, outcomes, mpi.Max[byte]()); err != nil {
 		return r, err
 	}
 	return r.settled(outcomes), nil
@@ -203,14 +203,14 @@ func (u *runner) run(ctx context.Context, c Case) (Result, error) {
 
 // shrink replaces the world by one of the live ranks. The last ranks die, so that the others keep their numbers.
 func (u *runner) shrink(ctx context.Context) error {
-	next, err := u.world.Shrink(ctx)
+	next, err := u.liveComm.Shrink(ctx)
 	if err != nil {
 		return err
 	}
 	if u.isShrunk {
-		err = u.world.Close()
+		err = u.liveComm.Close()
 	}
-	u.world, u.isShrunk = next, true
+	u.liveComm, u.isShrunk = next, true
 	return err
 }
 
@@ -225,7 +225,7 @@ func outcomeOf(r Result) byte {
 	switch {
 	case r.Err != nil:
 		return failed
-	case r.Reason != "":
+	case r.SkipReason != "":
 		return skipped
 	}
 	return passed
@@ -233,19 +233,19 @@ func outcomeOf(r Result) byte {
 
 // settled is the result in view of the outcomes of all ranks.
 func (r Result) settled(outcomes []byte) Result {
-	r.Status, r.Ranks = Pass, nil
+	r.Status, r.FailedRanks = Pass, nil
 	for rank, x := range outcomes {
 		if x == failed {
-			r.Ranks = append(r.Ranks, rank)
+			r.FailedRanks = append(r.FailedRanks, rank)
 		}
 	}
 	switch {
-	case len(r.Ranks) > 0:
-		r.Status, r.Reason = Fail, ""
+	case len(r.FailedRanks) > 0:
+		r.Status, r.SkipReason = Fail, ""
 	case slices.Contains(outcomes, skipped):
 		r.Status = Skip
-		if r.Reason == "" {
-			r.Reason = fmt.Sprintf("rank %d skips it", slices.Index(outcomes, skipped))
+		if r.SkipReason == "" {
+			r.SkipReason = fmt.Sprintf("rank %d skips it", slices.Index(outcomes, skipped))
 		}
 	}
 	return r

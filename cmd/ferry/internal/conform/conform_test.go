@@ -38,7 +38,7 @@ const envDeaths = "CONFORM_DEATHS"
 func suiteCases() []conform.Case {
 	hasDeaths := os.Getenv(envDeaths) != ""
 	return slices.DeleteFunc(conform.Cases(), func(c conform.Case) bool {
-		return hasDeaths && !strings.HasPrefix(c.Name, "ft/") || !hasDeaths && c.Dies
+		return hasDeaths && !strings.HasPrefix(c.Name, "ft/") || !hasDeaths && c.KillsRank
 	})
 }
 
@@ -67,7 +67,7 @@ func suite(ctx context.Context) error {
 		case conform.Skip:
 			skipped++
 		case conform.Fail:
-			errs = append(errs, fmt.Errorf("%s (%s) failed in ranks %v: %w", r.Case.Name, r.Case.Source(), r.Ranks, r.Err))
+			errs = append(errs, fmt.Errorf("%s (%s) failed in ranks %v: %w", r.Case.Name, r.Case.Source(), r.FailedRanks, r.Err))
 		}
 	}
 	if os.Getenv(envStream) != "" {
@@ -136,7 +136,7 @@ func TestSuite_Stream_Passes(t *testing.T) {
 func TestSuite_RanksDie_ContinuesWithTheOthers(t *testing.T) {
 	deaths := 0
 	for _, c := range conform.Cases() {
-		if c.Dies {
+		if c.KillsRank {
 			deaths++
 		}
 	}
@@ -163,7 +163,7 @@ func TestSuite_RanksDie_ContinuesWithTheOthers(t *testing.T) {
 func TestSuite_NoRoom_SkipsCasesThatAdd(t *testing.T) {
 	adding := 0
 	for _, c := range conform.Cases() {
-		if c.Adds {
+		if c.AddsProcesses {
 			adding++
 		}
 	}
@@ -176,7 +176,7 @@ func TestSuite_NoRoom_SkipsCasesThatAdd(t *testing.T) {
 // needMore is the number of cases that need more ranks.
 func needMore(ranks int) (n int) {
 	for _, c := range suiteCases() {
-		if c.Ranks > ranks {
+		if c.MinRanks > ranks {
 			n++
 		}
 	}
@@ -198,18 +198,18 @@ func TestSuite_EachPathForLargeMessages_Passes(t *testing.T) {
 func failing(ctx context.Context) error {
 	sour := errors.New("as it should")
 	cases := []conform.Case{
-		{Name: "fails in rank 1", Ranks: 1, Run: func(_ context.Context, e conform.Env) error {
+		{Name: "fails in rank 1", MinRanks: 1, Run: func(_ context.Context, e conform.Env) error {
 			if e.Comm.Rank() == 1 {
 				return sour
 			}
 			return nil
 		}},
-		{Name: "needs more", Ranks: 99, Run: func(context.Context, conform.Env) error { return sour }},
-		{Name: "works", Ranks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
+		{Name: "needs more", MinRanks: 99, Run: func(context.Context, conform.Env) error { return sour }},
+		{Name: "works", MinRanks: 2, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
 	}
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		var got []string
-		err := conform.Run(ctx, s, world, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.Ranks)) })
+		err := conform.Run(ctx, s, world, cases, conform.Limit, func(r conform.Result) { got = append(got, fmt.Sprint(r.Case.Name, " ", r.Status, r.FailedRanks)) })
 		if want := "[fails in rank 1 fail[1] needs more skip[] works pass[]]"; fmt.Sprint(got) != want {
 			return fmt.Errorf("%v, want %s", got, want)
 		}
@@ -227,12 +227,12 @@ func skipping(ctx context.Context) error {
 	sour := errors.New("as it should")
 	var cases []conform.Case
 	for _, outcomes := range [][3]error{{skip, skip, skip}, {nil, skip, nil}, {skip, sour, nil}} {
-		cases = append(cases, conform.Case{Ranks: 1, Run: func(_ context.Context, e conform.Env) error { return outcomes[e.Comm.Rank()] }})
+		cases = append(cases, conform.Case{MinRanks: 1, Run: func(_ context.Context, e conform.Env) error { return outcomes[e.Comm.Rank()] }})
 	}
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		var got []string
 		err := conform.Run(ctx, s, world, cases, conform.Limit, func(r conform.Result) {
-			got = append(got, fmt.Sprint(r.Status, r.Ranks, " ", r.Reason))
+			got = append(got, fmt.Sprint(r.Status, r.FailedRanks, " ", r.SkipReason))
 		})
 		second := "skip[] rank 1 skips it"
 		if world.Rank() == 1 {
@@ -252,14 +252,14 @@ func TestRun_RankSkipsCase_CaseIsSkippedUnlessOneFails(t *testing.T) {
 // onGoroutines skips a case about processes. A failure is that of all goroutine ranks.
 func onGoroutines(ctx context.Context) error {
 	cases := []conform.Case{
-		{Name: "of processes", Ranks: 1, Processes: true, Run: func(context.Context, conform.Env) error { return errors.New("it ran") }},
-		{Name: "fails in rank 1", Ranks: 3, Run: func(_ context.Context, e conform.Env) error {
+		{Name: "of processes", MinRanks: 1, IsOfProcesses: true, Run: func(context.Context, conform.Env) error { return errors.New("it ran") }},
+		{Name: "fails in rank 1", MinRanks: 3, Run: func(_ context.Context, e conform.Env) error {
 			if e.Comm.Rank() == 1 {
 				return errors.New("as it should")
 			}
 			return nil
 		}},
-		{Name: "works", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
+		{Name: "works", MinRanks: 1, Run: func(ctx context.Context, e conform.Env) error { return mpi.Barrier(ctx, e.Comm) }},
 	}
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
 		var mu sync.Mutex
@@ -267,7 +267,7 @@ func onGoroutines(ctx context.Context) error {
 		err := conform.RunGoroutines(ctx, s, world, 3, cases, conform.Limit, func(r conform.Result) {
 			mu.Lock()
 			defer mu.Unlock()
-			got[r.Rank] += fmt.Sprintf("%s%v%t%t ", r.Status, r.Ranks, r.Err != nil, r.Reason != "")
+			got[r.Rank] += fmt.Sprintf("%s%v%t%t ", r.Status, r.FailedRanks, r.Err != nil, r.SkipReason != "")
 		})
 		const others = "skip[]falsetrue fail[1]falsefalse pass[]falsefalse "
 		if want := []string{others, strings.Replace(others, "fail[1]false", "fail[1]true", 1), others}; !slices.Equal(got, want) {
@@ -284,7 +284,7 @@ func TestRunGoroutines_CaseFailsInOneRank_FailsInAll(t *testing.T) {
 // hanging checks that a case that hangs in rank 1 ends there, and fails in all.
 func hanging(ctx context.Context) error {
 	return on(ctx, func(s *mpi.Session, world *mpi.Comm) error {
-		cases := []conform.Case{{Name: "hangs", Ranks: 1, Run: func(ctx context.Context, e conform.Env) error {
+		cases := []conform.Case{{Name: "hangs", MinRanks: 1, Run: func(ctx context.Context, e conform.Env) error {
 			if e.Comm.Rank() != 1 {
 				return nil
 			}
@@ -293,7 +293,7 @@ func hanging(ctx context.Context) error {
 		}}}
 		var got conform.Result
 		err := conform.Run(ctx, s, world, cases, time.Second, func(r conform.Result) { got = r })
-		if got.Status != conform.Fail || !slices.Equal(got.Ranks, []int{1}) || errors.Is(got.Err, conform.ErrHung) != (got.Rank == 1) {
+		if got.Status != conform.Fail || !slices.Equal(got.FailedRanks, []int{1}) || errors.Is(got.Err, conform.ErrHung) != (got.Rank == 1) {
 			return fmt.Errorf("%+v", got)
 		}
 		return err
@@ -310,8 +310,8 @@ func leaving(ctx context.Context) error {
 			return nil
 		}
 		cases := []conform.Case{
-			{Name: "alone", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
-			{Name: "after that", Ranks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+			{Name: "alone", MinRanks: 1, Run: func(context.Context, conform.Env) error { return nil }},
+			{Name: "after that", MinRanks: 1, Run: func(context.Context, conform.Env) error { return nil }},
 		}
 		var got []conform.Result
 		err := conform.Run(ctx, s, world, cases, 100*time.Millisecond, func(r conform.Result) { got = append(got, r) })

@@ -19,7 +19,7 @@ func deathCases() []Case {
 		of("ft/death of a rank that others wait for in shrink", ulfm, 2, (*env).deathInShrink),
 	}
 	for i := range cases {
-		cases[i].Dies, cases[i].Processes = true, true
+		cases[i].KillsRank, cases[i].IsOfProcesses = true, true
 	}
 	return cases
 }
@@ -69,7 +69,7 @@ func (e *env) dieWhenReady() {
 	for from := range e.victim() {
 		need(e.c.Recv(e.ctx, nil, from, ready))(e)
 	}
-	e.die()
+	e.dieNow()
 }
 
 func (e *env) deathOfPeer() {

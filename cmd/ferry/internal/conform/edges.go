@@ -104,8 +104,8 @@ func (e *env) withoutBytes() {
 		q := need(mpi.Iallreduce(e.c, nil, one, op))(e)
 		e.none("iallreduce")(q.Wait(e.ctx))
 	}
-	st, err := mpi.Sendrecv(e.ctx, e.c, one, e.right, 1, one, e.left, 1)
-	e.status("sendrecv", e.left, 1, 0)(st, err)
+	st, err := mpi.Sendrecv(e.ctx, e.c, one, e.rightRank, 1, one, e.leftRank, 1)
+	e.status("sendrecv", e.leftRank, 1, 0)(st, err)
 	count, whole := mpi.Count[nothing](st)
 	e.must(called == 0 && count == 0 && whole, "rank %d: %d elements combined, %d received (%v)", me, called, count, whole)
 }

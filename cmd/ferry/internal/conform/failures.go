@@ -165,13 +165,13 @@ func (e *env) twoCalls() {
 func (e *env) revokeWaiting() {
 	d := e.dup()
 	me, in := d.Rank(), make([]byte, 100_000)
-	p := need(d.RecvInit(make([]byte, 1), e.left, 5))(e)
+	p := need(d.RecvInit(make([]byte, 1), e.leftRank, 5))(e)
 	e.Check(p.Start())
 	pending := []mpi.Request{
-		need(d.Irecv(in, e.left, 1))(e),
+		need(d.Irecv(in, e.leftRank, 1))(e),
 		need(d.Irecv(make([]byte, 1), mpi.AnySource, 2))(e),
-		need(d.Issend([]byte{1}, e.right, 3))(e),
-		need(d.Isend(pattern(1<<20, me, 0), e.right, 4))(e),
+		need(d.Issend([]byte{1}, e.rightRank, 3))(e),
+		need(d.Isend(pattern(1<<20, me, 0), e.rightRank, 4))(e),
 	}
 	if me == 0 {
 		e.barrier()
@@ -179,7 +179,7 @@ func (e *env) revokeWaiting() {
 	} else {
 		blocked := make(chan error, 2)
 		go func() {
-			_, err := d.Recv(e.ctx, nil, e.left, 6)
+			_, err := d.Recv(e.ctx, nil, e.leftRank, 6)
 			blocked <- err
 		}()
 		go func() {
@@ -237,7 +237,7 @@ func (e *env) revokedCalls() {
 	d := e.revoked()
 	_, err := d.Recv(e.ctx, nil, mpi.AnySource, 0)
 	e.Is("receive", err, mpi.ErrRevoked)
-	e.Is("send", d.Send(e.ctx, nil, e.right, 0), mpi.ErrRevoked)
+	e.Is("send", d.Send(e.ctx, nil, e.rightRank, 0), mpi.ErrRevoked)
 	_, _, err = d.Iprobe(mpi.AnySource, mpi.AnyTag)
 	e.Is("probe", err, mpi.ErrRevoked)
 	e.Is("barrier", mpi.Barrier(e.ctx, d), mpi.ErrRevoked)
@@ -246,9 +246,9 @@ func (e *env) revokedCalls() {
 	_, err = d.Split(e.ctx, 0, 0)
 	e.Is("split", err, mpi.ErrRevoked)
 	// A nonblocking operation starts.
-	_, err = need(d.Isend(nil, e.right, 0))(e).Wait(e.ctx)
+	_, err = need(d.Isend(nil, e.rightRank, 0))(e).Wait(e.ctx)
 	e.Is("wait for a send", err, mpi.ErrRevoked)
-	_, err = need(d.Irecv(nil, e.left, 0))(e).Wait(e.ctx)
+	_, err = need(d.Irecv(nil, e.leftRank, 0))(e).Wait(e.ctx)
 	e.Is("wait for a receive", err, mpi.ErrRevoked)
 
 	e.must(d.Rank() == e.c.Rank() && d.Size() == e.c.Size() && len(d.Failed()) == 0 && d.AckFailed(1) == 0, "local calls fail")

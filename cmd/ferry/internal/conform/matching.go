@@ -31,14 +31,14 @@ func (e *env) nonOvertaking() {
 		if i%3 == 0 {
 			start = e.c.Issend
 		}
-		reqs[i] = need(start(out, e.right, 4))(e)
+		reqs[i] = need(start(out, e.rightRank, 4))(e)
 	}
 	for i := range n {
 		tag := 4
 		if i%2 == 0 {
 			tag = mpi.AnyTag
 		}
-		e.recv(e.c, e.left, tag, 4, pattern(max(1, sizes[i%len(sizes)]), e.left, i))
+		e.recv(e.c, e.leftRank, tag, 4, pattern(max(1, sizes[i%len(sizes)]), e.leftRank, i))
 	}
 	e.Check(mpi.WaitAll(e.ctx, reqs, nil))
 }
@@ -47,11 +47,11 @@ func (e *env) byTag() {
 	for _, n := range []int{8, 50_000} {
 		reqs := make([]mpi.Request, 20)
 		for tag := range reqs {
-			reqs[tag] = e.isend(e.c, pattern(n, e.c.Rank(), tag), e.right, tag)
+			reqs[tag] = e.isend(e.c, pattern(n, e.c.Rank(), tag), e.rightRank, tag)
 		}
 		for i := range reqs { // neither in the order of the sends nor the other way round
 			tag := (i*7 + 3) % len(reqs)
-			e.recv(e.c, []int{e.left, mpi.AnySource}[i%2], tag, tag, pattern(n, e.left, tag))
+			e.recv(e.c, []int{e.leftRank, mpi.AnySource}[i%2], tag, tag, pattern(n, e.leftRank, tag))
 		}
 		e.Check(mpi.WaitAll(e.ctx, reqs, nil))
 	}
@@ -61,7 +61,7 @@ func (e *env) byTag() {
 // wildcards.
 func (e *env) postedOrder() {
 	for _, n := range []int{1, 70_000} {
-		patterns := [][2]int{{e.left, 1}, {mpi.AnySource, 1}, {e.left, mpi.AnyTag}, {mpi.AnySource, mpi.AnyTag}, {e.left, 1}, {mpi.AnySource, mpi.AnyTag}}
+		patterns := [][2]int{{e.leftRank, 1}, {mpi.AnySource, 1}, {e.leftRank, mpi.AnyTag}, {mpi.AnySource, mpi.AnyTag}, {e.leftRank, 1}, {mpi.AnySource, mpi.AnyTag}}
 		reqs, bufs := make([]mpi.Request, len(patterns)), make([][]byte, len(patterns))
 		for i, p := range patterns {
 			bufs[i] = make([]byte, n)
@@ -69,10 +69,10 @@ func (e *env) postedOrder() {
 		}
 		e.barrier()
 		for i := range patterns {
-			e.Check(e.c.Send(e.ctx, pattern(n, e.c.Rank(), i), e.right, 1))
+			e.Check(e.c.Send(e.ctx, pattern(n, e.c.Rank(), i), e.rightRank, 1))
 		}
 		for i := range patterns {
-			e.got(reqs[i], 1, bufs[i], pattern(n, e.left, i))
+			e.got(reqs[i], 1, bufs[i], pattern(n, e.leftRank, i))
 		}
 	}
 }
@@ -99,14 +99,14 @@ func (e *env) fromAll() {
 func (e *env) probe() {
 	c := e.c
 	for i, n := range []int{0, 30, 100_000} {
-		s := e.isend(c, pattern(n, c.Rank(), i), e.right, i)
+		s := e.isend(c, pattern(n, c.Rank(), i), e.rightRank, i)
 		for range 2 { // it stays
-			e.status("probe", e.left, i, n)(c.Probe(e.ctx, mpi.AnySource, i))
-			st, ok, err := c.Iprobe(e.left, mpi.AnyTag)
-			e.status("iprobe", e.left, i, n)(st, err)
+			e.status("probe", e.leftRank, i, n)(c.Probe(e.ctx, mpi.AnySource, i))
+			st, ok, err := c.Iprobe(e.leftRank, mpi.AnyTag)
+			e.status("iprobe", e.leftRank, i, n)(st, err)
 			e.must(ok, "iprobe after probe: nothing")
 		}
-		e.recv(c, e.left, i, i, pattern(n, e.left, i))
+		e.recv(c, e.leftRank, i, i, pattern(n, e.leftRank, i))
 		e.wait(s)
 		st, ok, err := c.Iprobe(mpi.AnySource, i)
 		e.none("iprobe after the receive")(st, err)
@@ -119,20 +119,20 @@ func (e *env) matchedProbe() {
 	for i, n := range []int{0, 30, 100_000} {
 		var sends []mpi.Request
 		for k := range 2 {
-			sends = append(sends, e.isend(c, pattern(n, c.Rank(), k), e.right, i))
+			sends = append(sends, e.isend(c, pattern(n, c.Rank(), k), e.rightRank, i))
 		}
-		first, st, err := c.Mprobe(e.ctx, e.left, i)
-		e.status("mprobe", e.left, i, n)(st, err)
+		first, st, err := c.Mprobe(e.ctx, e.leftRank, i)
+		e.status("mprobe", e.leftRank, i, n)(st, err)
 		// The message is claimed, so that the next receive gets the next one.
-		e.recv(c, mpi.AnySource, i, i, pattern(n, e.left, 1))
+		e.recv(c, mpi.AnySource, i, i, pattern(n, e.leftRank, 1))
 		in := make([]byte, n)
 		r := need(first.Irecv(in))(e)
-		e.got(r, i, in, pattern(n, e.left, 0))
+		e.got(r, i, in, pattern(n, e.leftRank, 0))
 		_, again := first.Recv(e.ctx, in)
 		e.Is("a second receive of it", again, mpi.ErrClosed)
 		e.Check(mpi.WaitAll(e.ctx, sends, nil))
 	}
-	m, st, ok, err := c.Improbe(e.left, 0)
+	m, st, ok, err := c.Improbe(e.leftRank, 0)
 	e.none("improbe of nothing")(st, err)
 	e.must(!ok && m == nil, "improbe: a message that was not sent")
 }
@@ -143,7 +143,7 @@ func (e *env) concurrentProbes() {
 	const n, workers = 60, 3
 	var sends []mpi.Request
 	for i := range n {
-		sends = append(sends, e.isend(c, pattern(i+1, c.Rank(), i), e.right, 0))
+		sends = append(sends, e.isend(c, pattern(i+1, c.Rank(), i), e.rightRank, 0))
 	}
 	var mu sync.Mutex
 	seen := map[int]bool{}
@@ -154,7 +154,7 @@ func (e *env) concurrentProbes() {
 			e.Check(err)
 			in := make([]byte, st.Bytes)
 			need(m.Recv(e.ctx, in))(e)
-			e.Same("taken", in, pattern(st.Bytes, e.left, st.Bytes-1))
+			e.Same("taken", in, pattern(st.Bytes, e.leftRank, st.Bytes-1))
 			mu.Lock()
 			again := seen[st.Bytes]
 			seen[st.Bytes] = true
@@ -184,6 +184,6 @@ func (e *env) planes() {
 	st, done, err := r.Status()
 	e.must(!done && err == nil, "a receive got a collective's message: %+v, %v", st, err)
 	e.barrier() // all have looked
-	e.Check(c.Send(e.ctx, pattern(1, c.Rank(), 0), e.right, 8))
-	e.got(r, 8, in, pattern(1, e.left, 0))
+	e.Check(c.Send(e.ctx, pattern(1, c.Rank(), 0), e.rightRank, 8))
+	e.got(r, 8, in, pattern(1, e.leftRank, 0))
 }

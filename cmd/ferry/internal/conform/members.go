@@ -12,31 +12,30 @@ import (
 // communicator.
 type members struct {
 	*env
-	// Name of the main set.
-	pset string
-	// Sets that the changes have created.
-	made []string
+	// The name of the main set.
+	mainPset     string
+	createdPsets []string
 	// Number of changes that have added processes. Valid in rank 0.
-	started int
+	addedStages int
 }
 
 // A request is a change that rank 0 has requested.
 type request struct {
-	op mpi.PsetOp
-	// Main is made of the deltas for an operation that creates no main set.
-	Leaving, Joining, Main string
+	psetOp mpi.PsetOp
+	// MainPset is made of the deltas for an operation that creates no main set.
+	LeavingPset, JoiningPset, MainPset string
 }
 
 // delta is the name that a process uses for the change.
 func (r request) delta() string {
-	if r.Leaving != "" {
-		return r.Leaving
+	if r.LeavingPset != "" {
+		return r.LeavingPset
 	}
-	return r.Joining
+	return r.JoiningPset
 }
 
 func (r request) kind() mpi.ChangeType {
-	switch r.op {
+	switch r.psetOp {
 	case mpi.PsetAdd, mpi.PsetGrow:
 		return mpi.ChangeAdd
 	case mpi.PsetSub, mpi.PsetShrink:
@@ -46,14 +45,14 @@ func (r request) kind() mpi.ChangeType {
 }
 
 // createsMain reports whether the operation creates the main set.
-func (r request) createsMain() bool { return r.op != mpi.PsetAdd && r.op != mpi.PsetSub }
+func (r request) createsMain() bool { return r.psetOp != mpi.PsetAdd && r.psetOp != mpi.PsetSub }
 
 func (r request) sets() []string {
-	return slices.DeleteFunc([]string{r.Leaving, r.Joining, r.Main}, func(s string) bool { return s == "" })
+	return slices.DeleteFunc([]string{r.LeavingPset, r.JoiningPset, r.MainPset}, func(s string) bool { return s == "" })
 }
 
 // world are the first processes.
-func (e *env) world() *members { return &members{env: e, pset: worldPset} }
+func (e *env) world() *members { return &members{env: e, mainPset: worldPset} }
 
 // request requests a change in rank 0. If it adds processes, they enter the case at the next stage. Without
 // room for the first ones the case is skipped.
@@ -72,39 +71,39 @@ func (m *members) request(op mpi.PsetOp, args mpi.PsetArgs) request {
 	}
 	all := share(m.env, mine)
 	switch {
-	case all.Unsupported && m.pset == worldPset:
+	case all.Unsupported && m.mainPset == worldPset:
 		m.Skipf("%s", all.Err)
 	case all.Err != "":
 		m.Fatalf("%v: %s", op, all.Err)
 	}
 	r := all.Request
-	r.op = op
+	r.psetOp = op
 	return r
 }
 
 // operateOnce is request of rank 0.
 func (m *members) operateOnce(op mpi.PsetOp, args mpi.PsetArgs) (r request, err error) {
-	names, err := m.session.PsetOp(m.ctx, op, []string{m.pset}, args)
+	names, err := m.session.PsetOp(m.ctx, op, []string{m.mainPset}, args)
 	if err != nil {
 		return r, err
 	}
 	switch op {
 	case mpi.PsetAdd, mpi.PsetGrow:
-		r.Joining = names[0]
+		r.JoiningPset = names[0]
 	case mpi.PsetSub, mpi.PsetShrink:
-		r.Leaving = names[0]
+		r.LeavingPset = names[0]
 	default:
-		r.Leaving, r.Joining = names[0], names[1]
+		r.LeavingPset, r.JoiningPset = names[0], names[1]
 	}
-	r.Main = names[len(names)-1]
+	r.MainPset = names[len(names)-1]
 	if derive := map[mpi.PsetOp]mpi.PsetOp{mpi.PsetAdd: mpi.PsetUnion, mpi.PsetSub: mpi.PsetDifference}[op]; derive != 0 {
-		if names, err = m.session.PsetOp(m.ctx, derive, []string{m.pset, r.delta()}, mpi.PsetArgs{}); err != nil {
+		if names, err = m.session.PsetOp(m.ctx, derive, []string{m.mainPset, r.delta()}, mpi.PsetArgs{}); err != nil {
 			return r, err
 		}
-		r.Main = names[0]
+		r.MainPset = names[0]
 	}
-	if r.Joining != "" {
-		err = m.enlist(r.Joining)
+	if r.JoiningPset != "" {
+		err = m.enlist(r.JoiningPset)
 	}
 	return r, err
 }
@@ -119,21 +118,21 @@ func (m *members) integrate(r request) *members {
 	leaves := m.sees(r)
 	provide := ""
 	if !r.createsMain() && m.c.Rank() == 0 {
-		provide = r.Main
+		provide = r.MainPset
 	}
 	return m.enters(r, leaves, need(m.session.Integrate(m.ctx, r.delta(), provide))(m.env))
 }
 
 // sees checks the answers of queries to a change, and reports whether this process leaves by it.
 func (m *members) sees(r request) (leaves bool) {
-	leaves = r.Leaving != "" && m.group(m.session, r.Leaving).Rank() != mpi.Undefined
+	leaves = r.LeavingPset != "" && m.group(m.session, r.LeavingPset).Rank() != mpi.Undefined
 	want := mpi.Change{Type: r.kind(), Delta: r.delta(), Included: leaves}
 	if r.createsMain() {
-		want.Main = r.Main
+		want.Main = r.MainPset
 	}
 	for range 2 {
-		got, ok, err := m.session.ResourceChange(m.ctx, m.pset)
-		m.must(ok && err == nil && got == want, "the change of %q is %+v, %t, %v; want %+v", m.pset, got, ok, err, want)
+		got, ok, err := m.session.ResourceChange(m.ctx, m.mainPset)
+		m.must(ok && err == nil && got == want, "the change of %q is %+v, %t, %v; want %+v", m.mainPset, got, ok, err, want)
 	}
 	got, ok, err := m.session.ResourceChange(m.ctx, selfPset)
 	m.must(err == nil && ok == leaves && (!leaves || got == want), "the change of SELF is %+v, %t, %v; want %+v, %t", got, ok, err, want, leaves)
@@ -142,30 +141,30 @@ func (m *members) sees(r request) (leaves bool) {
 
 // enters checks the result of an integration, which rank 0 finishes.
 func (m *members) enters(r request, leaves bool, got mpi.Integration) *members {
-	m.must(got == mpi.Integration{Pset: r.Main, Terminate: leaves}, "integrate %q: %+v, want %q and %t", r.delta(), got, r.Main, leaves)
+	m.must(got == mpi.Integration{Pset: r.MainPset, Terminate: leaves}, "integrate %q: %+v, want %q and %t", r.delta(), got, r.MainPset, leaves)
 	if m.c.Rank() == 0 {
 		m.Check(m.session.FinishChange(m.ctx, r.delta()), m.session.FinishChange(m.ctx, r.delta()))
 	}
 	m.barrier() // Processes that leave communicate until they end.
-	if _, ok, err := m.session.ResourceChange(m.ctx, m.pset); ok || err != nil {
-		m.Fatalf("%q has a change after its end: %v", m.pset, err)
+	if _, ok, err := m.session.ResourceChange(m.ctx, m.mainPset); ok || err != nil {
+		m.Fatalf("%q has a change after its end: %v", m.mainPset, err)
 	}
 	m.barrier() // The sets are deleted later.
-	if m.pset != worldPset {
+	if m.mainPset != worldPset {
 		m.Check(m.c.Close())
 	}
 	if leaves {
 		return nil
 	}
-	next := m.of(r.Main)
-	next.made, next.started = append(m.made, r.sets()...), m.started
+	next := m.of(r.MainPset)
+	next.createdPsets, next.addedStages = append(m.createdPsets, r.sets()...), m.addedStages
 	return next
 }
 
 // of returns the members of a main set. It is collective over them.
 func (e *env) of(main string) *members {
 	next := e.on(e.fromTag(e.group(e.session, main), "conform.members"))
-	return &members{env: &next, pset: main}
+	return &members{env: &next, mainPset: main}
 }
 
 // joins integrates the change that has added this process, and returns the members of the new main set.
@@ -181,7 +180,7 @@ func (e *env) joins() *members {
 
 // adds adds n processes to WORLD. It returns the members of the new main set, in the added processes too.
 func (e *env) adds(n int) *members {
-	if e.stage > 0 {
+	if e.roleStage > 0 {
 		return e.joins()
 	}
 	return e.world().change(mpi.PsetGrow, mpi.PsetArgs{Add: n})
@@ -207,7 +206,7 @@ func (m *members) discards() {
 	}
 	world := m.group(m.session, worldPset)
 	m.must(m.c.Group().Compare(world) == mpi.Identical, "the members are %v in the end", m.c.Group().Members())
-	m.deletes(m.made...)
+	m.deletes(m.createdPsets...)
 	m.works(m.c)
 }
 

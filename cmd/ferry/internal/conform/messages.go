@@ -31,12 +31,12 @@ func messageCases() []Case {
 // everySize sends messages of all sizes around a ring by Sendrecv, also those that block a plain send.
 func (e *env) everySize() {
 	for i, n := range []int{0, 1, 2, 7, 8, 63, 64, 65, 500, 4095, 4096, 4097, 8167, 8168, 8169, 8192, 20_000, 65_536, 200_001, 5 << 20} {
-		what, in, src := fmt.Sprintf("%d bytes", n), make([]byte, n), e.left
+		what, in, src := fmt.Sprintf("%d bytes", n), make([]byte, n), e.leftRank
 		if i%2 == 1 {
 			src = mpi.AnySource
 		}
-		e.status(what, e.left, i, n)(e.c.Sendrecv(e.ctx, pattern(n, e.c.Rank(), i), e.right, i, in, src, i))
-		e.Same(what, in, pattern(n, e.left, i))
+		e.status(what, e.leftRank, i, n)(e.c.Sendrecv(e.ctx, pattern(n, e.c.Rank(), i), e.rightRank, i, in, src, i))
+		e.Same(what, in, pattern(n, e.leftRank, i))
 	}
 }
 
@@ -45,10 +45,10 @@ func (e *env) modes() {
 	for mode, send := range []func(context.Context, []byte, int, int) error{e.c.Send, e.c.Ssend, e.c.Bsend, e.c.Rsend} {
 		for _, n := range []int{0, 100, 100_000} {
 			in := make([]byte, n)
-			r := e.irecv(in, e.left, mode)
+			r := e.irecv(in, e.leftRank, mode)
 			e.barrier() // every receive is posted
-			e.Check(send(e.ctx, pattern(n, e.c.Rank(), mode), e.right, mode))
-			e.got(r, mode, in, pattern(n, e.left, mode))
+			e.Check(send(e.ctx, pattern(n, e.c.Rank(), mode), e.rightRank, mode))
+			e.got(r, mode, in, pattern(n, e.leftRank, mode))
 		}
 	}
 }
@@ -82,11 +82,11 @@ func (e *env) bufferedSend() {
 	sizes := []int{8, 100_000}
 	for i, n := range sizes {
 		out := pattern(n, e.c.Rank(), i)
-		e.Check(e.c.Bsend(e.ctx, out, e.right, i))
+		e.Check(e.c.Bsend(e.ctx, out, e.rightRank, i))
 		clear(out)
 	}
 	for i, n := range sizes {
-		e.recv(e.c, e.left, i, i, pattern(n, e.left, i))
+		e.recv(e.c, e.leftRank, i, i, pattern(n, e.leftRank, i))
 	}
 }
 
@@ -95,10 +95,10 @@ func (e *env) nonblockingModes() {
 	for mode, start := range []func([]byte, int, int) (mpi.Request, error){e.c.Isend, e.c.Issend, e.c.Ibsend, e.c.Irsend} {
 		for _, n := range []int{0, 100, 100_000} {
 			in := make([]byte, n)
-			r := e.irecv(in, e.left, mode)
+			r := e.irecv(in, e.leftRank, mode)
 			e.barrier() // every receive is posted
-			s := need(start(pattern(n, e.c.Rank(), mode), e.right, mode))(e)
-			e.got(r, mode, in, pattern(n, e.left, mode))
+			s := need(start(pattern(n, e.c.Rank(), mode), e.rightRank, mode))(e)
+			e.got(r, mode, in, pattern(n, e.leftRank, mode))
 			e.wait(s)
 		}
 	}
@@ -109,35 +109,35 @@ func (e *env) flushBuffer() {
 	const n = 100_000
 	e.Check(e.c.FlushBuffer(e.ctx))
 	out := pattern(n, e.c.Rank(), 0)
-	s := need(e.c.Ibsend(out, e.right, 0))(e)
+	s := need(e.c.Ibsend(out, e.rightRank, 0))(e)
 	st, done, err := s.Test()
 	e.none("buffered send")(st, err)
 	e.must(done, "a buffered send is pending")
 	clear(out)
 	flush := need(e.c.IflushBuffer())(e)
-	e.recv(e.c, e.left, 0, 0, pattern(n, e.left, 0))
+	e.recv(e.c, e.leftRank, 0, 0, pattern(n, e.leftRank, 0))
 	e.none("flush")(flush.Wait(e.ctx))
-	e.Check(mpi.Bsend(e.ctx, e.c, []int32{1}, e.right, 1), e.c.FlushBuffer(e.ctx), e.session.FlushBuffer(e.ctx))
-	e.must(need(mpi.Recv(e.ctx, e.c, make([]int32, 1), e.left, 1))(e).Bytes == 4, "length of a buffered message")
+	e.Check(mpi.Bsend(e.ctx, e.c, []int32{1}, e.rightRank, 1), e.c.FlushBuffer(e.ctx), e.session.FlushBuffer(e.ctx))
+	e.must(need(mpi.Recv(e.ctx, e.c, make([]int32, 1), e.leftRank, 1))(e).Bytes == 4, "length of a buffered message")
 }
 
 // exchanges sends around a ring, with one buffer for both messages and with two.
 func (e *env) exchanges() {
 	for i, n := range []int{0, 1, 8, 65, 4096, 4097, 20_000, 100_001, 2 << 20} {
-		what, src := fmt.Sprintf("%d bytes", n), e.left
+		what, src := fmt.Sprintf("%d bytes", n), e.leftRank
 		if i%2 == 1 {
 			src = mpi.AnySource
 		}
-		out, want := pattern(n, e.c.Rank(), i), pattern(n, e.left, i)
+		out, want := pattern(n, e.c.Rank(), i), pattern(n, e.leftRank, i)
 		in := make([]byte, n)
-		r := need(e.c.Isendrecv(out, e.right, i, in, src, i))(e)
-		e.status(what, e.left, i, n)(r.Wait(e.ctx))
+		r := need(e.c.Isendrecv(out, e.rightRank, i, in, src, i))(e)
+		e.status(what, e.leftRank, i, n)(r.Wait(e.ctx))
 		e.Same(what, in, want)
 		buf := slices.Clone(out)
-		e.status("one buffer, "+what, e.left, i, n)(e.c.SendrecvReplace(e.ctx, buf, e.right, i, src, i))
+		e.status("one buffer, "+what, e.leftRank, i, n)(e.c.SendrecvReplace(e.ctx, buf, e.rightRank, i, src, i))
 		e.Same("one buffer, "+what, buf, want)
-		r = need(e.c.IsendrecvReplace(out, e.right, i, src, i))(e)
-		e.status("nonblocking with one buffer, "+what, e.left, i, n)(r.Wait(e.ctx))
+		r = need(e.c.IsendrecvReplace(out, e.rightRank, i, src, i))(e)
+		e.status("nonblocking with one buffer, "+what, e.leftRank, i, n)(r.Wait(e.ctx))
 		e.Same("nonblocking with one buffer, "+what, out, want)
 		e.barrier() // before the next receive from any source
 	}
@@ -145,7 +145,7 @@ func (e *env) exchanges() {
 
 // exchangeWithNone is a line in place of a ring.
 func (e *env) exchangeWithNone() {
-	dst, src := e.right, e.left
+	dst, src := e.rightRank, e.leftRank
 	if e.c.Rank() == e.c.Size()-1 {
 		dst = mpi.ProcNull
 	}
@@ -156,7 +156,7 @@ func (e *env) exchangeWithNone() {
 		got(need(e.c.IsendrecvReplace(in, dst, 1, src, 1))(e).Wait(e.ctx))
 		want := mine
 		if src != mpi.ProcNull {
-			want = byte(e.left)
+			want = byte(e.leftRank)
 		}
 		e.must(in[0] == want, "%s: %d, want %d", what, in[0], want)
 	}
@@ -178,11 +178,11 @@ func (e *env) exchangeWithNone() {
 func (e *env) exchangeTruncated() {
 	for i, n := range []int{10, 5000, 300_000} {
 		in := make([]byte, n-1)
-		r := need(e.c.Isendrecv(pattern(n, e.c.Rank(), i), e.right, i, in, e.left, i))(e)
+		r := need(e.c.Isendrecv(pattern(n, e.c.Rank(), i), e.rightRank, i, in, e.leftRank, i))(e)
 		st, err := r.Wait(e.ctx)
 		e.Is("exchange that is too long", err, mpi.ErrTruncate)
-		e.status("truncated", e.left, i, n)(st, nil)
-		e.Same("the part that fits", in, pattern(n, e.left, i)[:n-1])
+		e.status("truncated", e.leftRank, i, n)(st, nil)
+		e.Same("the part that fits", in, pattern(n, e.leftRank, i)[:n-1])
 	}
 }
 
@@ -210,7 +210,7 @@ func (e *env) procNull() {
 		return
 	}
 	// A line instead of a ring.
-	dst, src := e.right, e.left
+	dst, src := e.rightRank, e.leftRank
 	if c.Rank() == c.Size()-1 {
 		dst = mpi.ProcNull
 	}
@@ -228,12 +228,12 @@ func (e *env) procNull() {
 func (e *env) truncation() {
 	for i, n := range []int{10, 5000, 300_000} {
 		for _, room := range []int{0, 1, n - 1} {
-			s := e.isend(e.c, pattern(n, e.c.Rank(), i), e.right, i)
+			s := e.isend(e.c, pattern(n, e.c.Rank(), i), e.rightRank, i)
 			mem := make([]byte, n+8)
-			st, err := e.c.Recv(e.ctx, mem[:room], e.left, i)
+			st, err := e.c.Recv(e.ctx, mem[:room], e.leftRank, i)
 			e.Is("receive that is too short", err, mpi.ErrTruncate)
-			e.status("truncated", e.left, i, n)(st, nil)
-			e.Same("what fits", mem[:room], pattern(n, e.left, i)[:room])
+			e.status("truncated", e.leftRank, i, n)(st, nil)
+			e.Same("what fits", mem[:room], pattern(n, e.leftRank, i)[:room])
 			e.must(bytes.Count(mem[room:], []byte{0}) == len(mem)-room, "%d bytes into %d: what follows them was written", n, room)
 			e.wait(s)
 		}
@@ -246,18 +246,18 @@ func (e *env) highestTag() {
 	tags := slices.Compact([]int{0, 32767, highest})
 	var sends []mpi.Request
 	for i, tag := range tags {
-		sends = append(sends, e.isend(e.c, pattern(4, e.c.Rank(), i), e.right, tag))
+		sends = append(sends, e.isend(e.c, pattern(4, e.c.Rank(), i), e.rightRank, tag))
 	}
 	for i, tag := range slices.Backward(tags) {
-		e.recv(e.c, e.left, tag, tag, pattern(4, e.left, i))
+		e.recv(e.c, e.leftRank, tag, tag, pattern(4, e.leftRank, i))
 	}
 	e.Check(mpi.WaitAll(e.ctx, sends, nil))
 }
 
 func (e *env) counts() {
 	in := make([]float64, 10)
-	st, err := mpi.Sendrecv(e.ctx, e.c, []float64{1, 2, 3}, e.right, 0, in, e.left, 0)
-	e.status("elements", e.left, 0, 24)(st, err)
+	st, err := mpi.Sendrecv(e.ctx, e.c, []float64{1, 2, 3}, e.rightRank, 0, in, e.leftRank, 0)
+	e.status("elements", e.leftRank, 0, 24)(st, err)
 	n, whole := mpi.Count[float64](st)
 	_, odd := mpi.Count[[5]byte](st)
 	e.must(n == 3 && whole, "%d elements, whole: %t", n, whole)

@@ -20,17 +20,17 @@ func partitionedCases() []Case {
 
 // psend and precv initialize the two sides in the ring.
 func (e *env) psend(buf []byte, partitions, tag int) *mpi.Persistent {
-	return need(e.c.PsendInit(buf, partitions, e.right, tag))(e)
+	return need(e.c.PsendInit(buf, partitions, e.rightRank, tag))(e)
 }
 
 func (e *env) precv(buf []byte, partitions, tag int) *mpi.Persistent {
-	return need(e.c.PrecvInit(buf, partitions, e.left, tag))(e)
+	return need(e.c.PrecvInit(buf, partitions, e.leftRank, tag))(e)
 }
 
 // endPartitioned waits for a round and checks the contents.
 func (e *env) endPartitioned(s, r *mpi.Persistent, tag int, in, want []byte) {
 	need(s.Wait(e.ctx))(e)
-	e.status("partitioned receive", e.left, tag, len(want))(r.Wait(e.ctx))
+	e.status("partitioned receive", e.leftRank, tag, len(want))(r.Wait(e.ctx))
 	e.Same("partitioned receive", in, want)
 }
 
@@ -43,7 +43,7 @@ func (e *env) partitionsDiffer() {
 		s, r := e.psend(out, x.out, tag), e.precv(in, x.in, tag)
 		for round := range 3 {
 			clear(in)
-			want := pattern(x.bytes, e.left, round)
+			want := pattern(x.bytes, e.leftRank, round)
 			e.Check(mpi.StartAll([]*mpi.Persistent{r, s}))
 			size := x.bytes / x.out
 			own := pattern(x.bytes, e.c.Rank(), round)
@@ -96,7 +96,7 @@ func (e *env) partitionsOfGoroutines() {
 				}
 			})
 		}
-		e.endPartitioned(s, r, 1, in, pattern(len(in), e.left, round))
+		e.endPartitioned(s, r, 1, in, pattern(len(in), e.leftRank, round))
 		all.Wait()
 		e.Check(errs...)
 	}
@@ -130,7 +130,7 @@ func (e *env) partitionedOrder() {
 			e.Check(sends[i].PreadyList(2, 0, 1))
 		}
 		for i := range many {
-			e.endPartitioned(sends[i], recvs[i], 7+i%2*i, ins[i], pattern(n, e.left, round*many+i))
+			e.endPartitioned(sends[i], recvs[i], 7+i%2*i, ins[i], pattern(n, e.leftRank, round*many+i))
 		}
 	}
 	for i := range many {
@@ -141,7 +141,7 @@ func (e *env) partitionedOrder() {
 	e.Check(a.Free(), b.Free())
 	a, b = e.psend(outs[1], 2, 7), e.precv(ins[1], 2, 7)
 	e.Check(mpi.StartAll([]*mpi.Persistent{a, b}), a.PreadyRange(0, 1))
-	e.endPartitioned(a, b, 7, ins[1], pattern(n, e.left, 2*many+1))
+	e.endPartitioned(a, b, 7, ins[1], pattern(n, e.leftRank, 2*many+1))
 	e.Check(a.Free(), b.Free())
 }
 
@@ -155,14 +155,14 @@ func (e *env) partitionsArrive() {
 		for !need(r.Parrived(1))(e) {
 			e.Check(e.ctx.Err())
 		}
-		e.Same("the second partition", in[size:], pattern(2*size, e.left, tag)[size:])
+		e.Same("the second partition", in[size:], pattern(2*size, e.leftRank, tag)[size:])
 		e.barrier()
 		e.must(!need(r.Parrived(0))(e), "a partition has arrived that was not ready")
 		_, isDone, err := r.Test()
 		e.must(!isDone && err == nil, "the receive is complete before its last partition, or has failed: %v", err)
 		e.barrier()
 		e.Check(s.Pready(0))
-		e.endPartitioned(s, r, tag, in, pattern(2*size, e.left, tag))
+		e.endPartitioned(s, r, tag, in, pattern(2*size, e.leftRank, tag))
 		e.Check(s.Free(), r.Free())
 	}
 }
@@ -194,10 +194,10 @@ func (e *env) partitionedApart() {
 	wild := make([]byte, 10)
 	q := e.irecv(wild, mpi.AnySource, mpi.AnyTag)
 	e.Check(mpi.StartAll([]*mpi.Persistent{s, r}), s.PreadyRange(0, 4))
-	e.endPartitioned(s, r, 3, in, pattern(n, e.left, 1))
+	e.endPartitioned(s, r, 3, in, pattern(n, e.leftRank, 1))
 	e.barrier()
-	e.Check(e.c.Send(e.ctx, pattern(10, e.c.Rank(), 2), e.right, 3))
-	e.got(q, 3, wild, pattern(10, e.left, 2))
+	e.Check(e.c.Send(e.ctx, pattern(10, e.c.Rank(), 2), e.rightRank, 3))
+	e.got(q, 3, wild, pattern(10, e.leftRank, 2))
 	e.Check(s.Free(), r.Free())
 }
 
@@ -209,15 +209,15 @@ func (e *env) partitionedErrors() {
 		_, err = e.c.PrecvInit(buf, partitions, rank, tag)
 		e.Is("receive "+what, err, want)
 	}
-	init("in 0 partitions", mpi.ErrPartition, 0, e.right, 1)
-	init("in 5 partitions of 12 bytes", mpi.ErrPartition, 5, e.right, 1)
+	init("in 0 partitions", mpi.ErrPartition, 0, e.rightRank, 1)
+	init("in 5 partitions of 12 bytes", mpi.ErrPartition, 5, e.rightRank, 1)
 	init("with a rank out of range", mpi.ErrRank, 3, e.c.Size(), 1)
-	init("with a tag out of range", mpi.ErrTag, 3, e.right, e.c.TagMax()+1)
+	init("with a tag out of range", mpi.ErrTag, 3, e.rightRank, e.c.TagMax()+1)
 	_, err := e.c.PrecvInit(buf, 3, mpi.AnySource, 1)
 	e.Is("receive from any source", err, mpi.ErrUnsupported)
-	_, err = e.c.PrecvInit(buf, 3, e.left, mpi.AnyTag)
+	_, err = e.c.PrecvInit(buf, 3, e.leftRank, mpi.AnyTag)
 	e.Is("receive with any tag", err, mpi.ErrUnsupported)
-	_, err = mpi.PsendInit(e.c, []*int{}, 1, e.right, 1)
+	_, err = mpi.PsendInit(e.c, []*int{}, 1, e.rightRank, 1)
 	e.Is("send of pointers", err, mpi.ErrType)
 
 	s, r := e.psend(buf, 4, 1), e.precv(make([]byte, 12), 4, 1)

@@ -34,7 +34,7 @@ func psetCases() []Case {
 // psetCase makes a case of the family pset, which is skipped where process sets can't change.
 func psetCase(name string, run func(*env)) Case {
 	c := of("pset/"+name, "", 1, func(e *env) {
-		if e.stage == 0 { // To an added process the query would give the change.
+		if e.roleStage == 0 { // To an added process the query would give the change.
 			_, _, err := e.session.ResourceChange(e.ctx, worldPset)
 			if errors.Is(err, mpi.ErrUnsupported) {
 				e.Skipf("%v", err)
@@ -44,7 +44,7 @@ func psetCase(name string, run func(*env)) Case {
 		}
 		run(e)
 	})
-	c.Processes = true
+	c.IsOfProcesses = true
 	return c
 }
 

@@ -182,17 +182,17 @@ func (e *env) together() {
 	me, n := e.ranks()
 	in, word, all := make([]byte, 1), []int{me}, unset(n)
 	reqs := []mpi.Request{
-		e.irecv(in, e.left, 0),
+		e.irecv(in, e.leftRank, 0),
 		need(mpi.Ibcast(e.c, word, n-1))(e),
 	}
 	e.Check(mpi.Barrier(e.ctx, e.c))
-	reqs = append(reqs, need(mpi.Iallgather(e.c, []int{me}, all))(e), need(e.c.Isend([]byte{byte(me)}, e.right, 0))(e))
+	reqs = append(reqs, need(mpi.Iallgather(e.c, []int{me}, all))(e), need(e.c.Isend([]byte{byte(me)}, e.rightRank, 0))(e))
 	e.Is("cancel of a collective", reqs[2].Cancel(), mpi.ErrUnsupported)
 	for range reqs {
 		i, _, err := mpi.WaitAny(e.ctx, reqs)
 		e.must(i != mpi.Undefined && err == nil, "wait for any: %d, %v", i, err)
 	}
-	e.must(int(in[0]) == e.left && word[0] == n-1, "message %v, broadcast %v", in, word)
+	e.must(int(in[0]) == e.leftRank && word[0] == n-1, "message %v, broadcast %v", in, word)
 	for rank, x := range all {
 		e.must(x == rank, "allgather: %v", all)
 	}
@@ -223,7 +223,7 @@ func (e *env) apart() {
 	r := e.irecv(in, mpi.AnySource, mpi.AnyTag)
 	sum := []int{me}
 	e.Check(mpi.Allreduce(e.ctx, e.c, nil, sum, mpi.Sum[int]()))
-	e.Check(e.c.Send(e.ctx, []byte{byte(me)}, e.right, 5))
-	e.status("wait", e.left, 5, 1)(r.Wait(e.ctx))
-	e.must(sum[0] == n*(n-1)/2 && int(in[0]) == e.left, "sum %d, message %v", sum[0], in)
+	e.Check(e.c.Send(e.ctx, []byte{byte(me)}, e.rightRank, 5))
+	e.status("wait", e.leftRank, 5, 1)(r.Wait(e.ctx))
+	e.must(sum[0] == n*(n-1)/2 && int(in[0]) == e.leftRank, "sum %d, message %v", sum[0], in)
 }

@@ -56,13 +56,13 @@ func (e *env) nullRequests() {
 func (e *env) usedUp() {
 	for i := range 3 { // Recycled requests too.
 		in := make([]byte, 1)
-		r := e.irecv(in, e.left, i)
+		r := e.irecv(in, e.leftRank, i)
 		_, done, err := r.Test()
 		e.must(!done && err == nil, "test before the send: %t, %v", done, err)
 		e.barrier()
-		e.Check(e.c.Send(e.ctx, pattern(1, e.c.Rank(), i), e.right, i))
+		e.Check(e.c.Send(e.ctx, pattern(1, e.c.Rank(), i), e.rightRank, i))
 		other := r // a copy is the same operation
-		e.got(r, i, in, pattern(1, e.left, i))
+		e.got(r, i, in, pattern(1, e.leftRank, i))
 		_, again := other.Wait(e.ctx)
 		_, _, test := r.Test()
 		e.Is("wait again", again, mpi.ErrClosed)
@@ -74,8 +74,8 @@ func (e *env) usedUp() {
 
 func (e *env) getStatus() {
 	in := make([]byte, 4)
-	r := e.irecv(in, e.left, 1)
-	e.Check(e.c.Send(e.ctx, pattern(2, e.c.Rank(), 0), e.right, 1))
+	r := e.irecv(in, e.leftRank, 1)
+	e.Check(e.c.Send(e.ctx, pattern(2, e.c.Rank(), 0), e.rightRank, 1))
 	e.Until("completion", func() bool {
 		_, done, err := r.Status()
 		e.Check(err)
@@ -83,10 +83,10 @@ func (e *env) getStatus() {
 	})
 	for range 2 {
 		st, done, err := r.Status()
-		e.status("status", e.left, 1, 2)(st, err)
+		e.status("status", e.leftRank, 1, 2)(st, err)
 		e.must(done, "it is pending again")
 	}
-	e.status("wait", e.left, 1, 2)(r.Wait(e.ctx))
+	e.status("wait", e.leftRank, 1, 2)(r.Wait(e.ctx))
 }
 
 // waitAll checks that each operation has its own outcome, and that the error is that of the failed one.
@@ -94,7 +94,7 @@ func (e *env) waitAll() {
 	reqs, bufs := make([]mpi.Request, 4), make([][]byte, 4)
 	for i := range reqs {
 		bufs[i] = make([]byte, 10*i) // the second is too short
-		src := e.left
+		src := e.leftRank
 		if i == 2 {
 			src = mpi.ProcNull
 		}
@@ -102,17 +102,17 @@ func (e *env) waitAll() {
 	}
 	for i, n := range []int{0, 11, -1, 30} {
 		if n >= 0 {
-			e.Check(e.c.Send(e.ctx, pattern(n, e.c.Rank(), i), e.right, i))
+			e.Check(e.c.Send(e.ctx, pattern(n, e.c.Rank(), i), e.rightRank, i))
 		}
 	}
 	st := make([]mpi.Status, 4)
 	e.Is("wait for all", mpi.WaitAll(e.ctx, reqs, st), mpi.ErrTruncate)
 	e.Is("the one that fails", st[1].Err, mpi.ErrTruncate)
-	e.status("too short", e.left, 1, 11)(st[1], nil)
-	e.status("first", e.left, 0, 0)(st[0], st[0].Err)
+	e.status("too short", e.leftRank, 1, 11)(st[1], nil)
+	e.status("first", e.leftRank, 0, 0)(st[0], st[0].Err)
 	e.null("null")(st[2], st[2].Err)
-	e.status("last", e.left, 3, 30)(st[3], st[3].Err)
-	e.Same("last", bufs[3], pattern(30, e.left, 3))
+	e.status("last", e.leftRank, 3, 30)(st[3], st[3].Err)
+	e.Same("last", bufs[3], pattern(30, e.leftRank, 3))
 	for i, r := range reqs {
 		e.must(r == mpi.Request{}, "request %d is not null afterwards", i)
 	}
@@ -124,12 +124,12 @@ func (e *env) several(n int, before func(reqs []mpi.Request)) ([]mpi.Request, []
 	reqs, bufs := make([]mpi.Request, n+1), make([][]byte, n) // one more is null
 	for i := range bufs {
 		bufs[i] = make([]byte, 1)
-		reqs[i] = e.irecv(bufs[i], e.left, i)
+		reqs[i] = e.irecv(bufs[i], e.leftRank, i)
 	}
 	before(reqs)
 	e.barrier()
 	for i := n - 1; i >= 0; i-- {
-		e.Check(e.c.Send(e.ctx, []byte{byte(i)}, e.right, i))
+		e.Check(e.c.Send(e.ctx, []byte{byte(i)}, e.rightRank, i))
 	}
 	return reqs, bufs
 }
@@ -143,7 +143,7 @@ func (e *env) waitAny() {
 	seen := map[int]bool{}
 	for range n {
 		i, st, err := mpi.WaitAny(e.ctx, reqs)
-		e.status("any", e.left, i, 1)(st, err)
+		e.status("any", e.leftRank, i, 1)(st, err)
 		e.must(!seen[i] && int(bufs[i][0]) == i, "request %d again", i)
 		seen[i] = true
 	}
@@ -164,7 +164,7 @@ func (e *env) waitSome() {
 		k, err := mpi.WaitSome(e.ctx, reqs, done, st)
 		e.must(k >= 1 && err == nil, "wait for some: %d, %v", k, err)
 		for j, i := range done[:k] {
-			e.status("some", e.left, i, 1)(st[j], st[j].Err)
+			e.status("some", e.leftRank, i, 1)(st[j], st[j].Err)
 			e.must(!seen[i] && int(bufs[i][0]) == i, "request %d again", i)
 			seen[i] = true
 		}
@@ -187,13 +187,13 @@ func (e *env) testAll() {
 		return done
 	})
 	for i := range n {
-		e.status("all", e.left, i, 1)(st[i], st[i].Err)
+		e.status("all", e.leftRank, i, 1)(st[i], st[i].Err)
 	}
 	e.none("null")(st[n], st[n].Err)
 }
 
 func (e *env) cancel() {
-	for _, src := range []int{e.left, mpi.AnySource} {
+	for _, src := range []int{e.leftRank, mpi.AnySource} {
 		buf := []byte{7}
 		r := e.irecv(buf, src, 3)
 		e.Check(r.Cancel())
@@ -202,29 +202,29 @@ func (e *env) cancel() {
 	}
 	e.barrier()
 	// Messages go to receives that are alive.
-	e.Check(e.c.Send(e.ctx, pattern(1, e.c.Rank(), 0), e.right, 3))
-	e.recv(e.c, mpi.AnySource, 3, 3, pattern(1, e.left, 0))
+	e.Check(e.c.Send(e.ctx, pattern(1, e.c.Rank(), 0), e.rightRank, 3))
+	e.recv(e.c, mpi.AnySource, 3, 3, pattern(1, e.leftRank, 0))
 }
 
 func (e *env) cancelTooLate() {
 	for i, n := range []int{10, 100_000} {
 		in := make([]byte, n)
-		r := e.irecv(in, e.left, i)
-		s := need(e.c.Issend(pattern(n, e.c.Rank(), i), e.right, i))(e)
+		r := e.irecv(in, e.leftRank, i)
+		s := need(e.c.Issend(pattern(n, e.c.Rank(), i), e.rightRank, i))(e)
 		e.wait(s)   // the right neighbor's receive has matched
 		e.barrier() // and so has this rank's
 		e.Check(r.Cancel())
-		e.got(r, i, in, pattern(n, e.left, i))
+		e.got(r, i, in, pattern(n, e.leftRank, i))
 	}
 }
 
 // free checks that the operation of a freed request continues.
 func (e *env) free() {
 	for i, n := range []int{10, 100_000} {
-		s := e.isend(e.c, pattern(n, e.c.Rank(), i), e.right, i)
+		s := e.isend(e.c, pattern(n, e.c.Rank(), i), e.rightRank, i)
 		e.Check(s.Free())
 		e.Is("free again", s.Free(), mpi.ErrClosed)
-		e.recv(e.c, e.left, i, i, pattern(n, e.left, i))
+		e.recv(e.c, e.leftRank, i, i, pattern(n, e.leftRank, i))
 	}
 }
 
@@ -234,8 +234,8 @@ func (e *env) manyAtOnce() {
 	in := make([]int64, n)
 	for i := range n {
 		var recv, send error
-		reqs[2*i], recv = mpi.Irecv(e.c, in[i:i+1], e.left, i%7)
-		reqs[2*i+1], send = mpi.Isend(e.c, []int64{int64(i)}, e.right, i%7)
+		reqs[2*i], recv = mpi.Irecv(e.c, in[i:i+1], e.leftRank, i%7)
+		reqs[2*i+1], send = mpi.Isend(e.c, []int64{int64(i)}, e.rightRank, i%7)
 		e.Check(recv, send)
 	}
 	e.Check(mpi.WaitAll(e.ctx, reqs, nil))
@@ -252,8 +252,8 @@ func (e *env) persistentOperations() {
 	outs, ins := make([][]byte, len(inits)), make([][]byte, len(inits))
 	for mode, init := range inits {
 		outs[mode], ins[mode] = make([]byte, n), make([]byte, n)
-		sends = append(sends, need(init(outs[mode], e.right, mode))(e))
-		recvs = append(recvs, need(e.c.RecvInit(ins[mode], e.left, mode))(e))
+		sends = append(sends, need(init(outs[mode], e.rightRank, mode))(e))
+		recvs = append(recvs, need(e.c.RecvInit(ins[mode], e.leftRank, mode))(e))
 	}
 	for round := range 3 {
 		for mode := range inits {
@@ -265,8 +265,8 @@ func (e *env) persistentOperations() {
 		e.Check(mpi.StartAll(sends))
 		e.Is("start of an active operation", mpi.StartAll(recvs[:1]), mpi.ErrPending)
 		for mode := range inits {
-			e.status("persistent receive", e.left, mode, n)(recvs[mode].Wait(e.ctx))
-			e.Same("persistent receive", ins[mode], pattern(n, e.left, 10*round+mode))
+			e.status("persistent receive", e.leftRank, mode, n)(recvs[mode].Wait(e.ctx))
+			e.Same("persistent receive", ins[mode], pattern(n, e.leftRank, 10*round+mode))
 			need(sends[mode].Wait(e.ctx))(e)
 		}
 	}

@@ -21,7 +21,7 @@ func sessionCases() []Case {
 		of("session/concurrent creations under different tags", "11.3.4", 1, (*env).concurrentCreations),
 	}
 	for i := range all {
-		all[i].Processes = true
+		all[i].IsOfProcesses = true
 	}
 	return all
 }
@@ -107,9 +107,9 @@ func (e *env) isolation() {
 	c2 := e.fromTag(e.group(s2, "mpi://WORLD"), "conform.isolated")
 	e.must(c1.ID() != c2.ID(), "equal ids")
 	e.must(c1.Compare(c2) == mpi.Congruent, "compare: %v", c1.Compare(c2))
-	e.Check(c1.Bsend(e.ctx, pattern(1, c1.Rank(), 1), e.right, 0), c2.Bsend(e.ctx, pattern(1, c2.Rank(), 2), e.right, 0))
-	e.recv(c2, mpi.AnySource, mpi.AnyTag, 0, pattern(1, e.left, 2))
-	e.recv(c1, mpi.AnySource, mpi.AnyTag, 0, pattern(1, e.left, 1))
+	e.Check(c1.Bsend(e.ctx, pattern(1, c1.Rank(), 1), e.rightRank, 0), c2.Bsend(e.ctx, pattern(1, c2.Rank(), 2), e.rightRank, 0))
+	e.recv(c2, mpi.AnySource, mpi.AnyTag, 0, pattern(1, e.leftRank, 2))
+	e.recv(c1, mpi.AnySource, mpi.AnyTag, 0, pattern(1, e.leftRank, 1))
 	// One goes, the other stays.
 	e.Check(c1.Close(), s1.Close())
 	e.works(c2)

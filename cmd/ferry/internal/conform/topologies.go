@@ -103,7 +103,7 @@ func (e *env) graph() {
 	g := need(mpi.NewGraph(e.ctx, e.c, e.ringEdges((me+n/2)%n)...))(e) // Passed by another member.
 	got := g.Neighbors()
 	var in, out []mpi.Edge
-	for _, x := range append(e.ringEdges(e.left), e.ringEdges(me)...) {
+	for _, x := range append(e.ringEdges(e.leftRank), e.ringEdges(me)...) {
 		if x.To == me && !slices.Contains(in, x) {
 			in = append(in, x)
 		}
@@ -135,9 +135,9 @@ func (e *env) cartNeighbors() {
 
 func (e *env) graphNeighbors() {
 	me, _ := e.ranks()
-	g := need(mpi.NewAdjacentGraph(e.ctx, e.c, mpi.Neighbors{Sources: []int{e.left, me, e.left}, Destinations: []int{e.right, e.right, me}}))(e)
-	sources, blocks := []int{e.left, me, e.left}, []int{0, 2, 1}
-	if e.left == me { // All three blocks are for itself, in their order.
+	g := need(mpi.NewAdjacentGraph(e.ctx, e.c, mpi.Neighbors{Sources: []int{e.leftRank, me, e.leftRank}, Destinations: []int{e.rightRank, e.rightRank, me}}))(e)
+	sources, blocks := []int{e.leftRank, me, e.leftRank}, []int{0, 2, 1}
+	if e.leftRank == me { // All three blocks are for itself, in their order.
 		blocks = []int{0, 1, 2}
 	}
 	e.neighbors(g.Comm(), sources, blocks, 3)

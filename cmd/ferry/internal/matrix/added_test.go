@@ -12,7 +12,7 @@ import (
 // adding is the number of conformance cases that add processes.
 func adding() (n int) {
 	for _, c := range conform.Cases() {
-		if c.Adds {
+		if c.AddsProcesses {
 			n++
 		}
 	}

@@ -87,7 +87,7 @@ func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
 func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 	dies := map[string]bool{}
 	for _, x := range conform.Cases() {
-		dies[x.Name] = x.Dies
+		dies[x.Name] = x.KillsRank
 	}
 	for _, c := range []struct {
 		suite Suite

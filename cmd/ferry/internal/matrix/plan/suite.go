@@ -177,7 +177,7 @@ func conformColumn(processes, goroutines, room int) Column {
 	}
 	var cases []string
 	for _, x := range conform.Cases() {
-		if x.Ranks <= processes*max(1, goroutines) && !(x.Processes && goroutines > 0) && !(x.Adds && room == 0) && !x.Dies {
+		if x.MinRanks <= processes*max(1, goroutines) && !(x.IsOfProcesses && goroutines > 0) && !(x.AddsProcesses && room == 0) && !x.KillsRank {
 			cases = append(cases, x.Name)
 		}
 	}
@@ -189,7 +189,7 @@ func conformColumn(processes, goroutines, room int) Column {
 // deathColumns returns a column for each fatal conformance case.
 func deathColumns(processes int) (list []Column) {
 	for _, x := range conform.Cases() {
-		if x.Dies && x.Ranks <= processes {
+		if x.KillsRank && x.MinRanks <= processes {
 			c := NewColumn(fmt.Sprint("conform/", processes), processes, x.Name)
 			c.Deaths = 1
 			list = append(list, c)

@@ -131,9 +131,9 @@ func combineResults(results []conform.Result, ranks int) Event {
 	}
 	e := EventOf(all)
 	if results[0].Status == conform.Skip {
-		e = Event{Status: report.Skip, Reason: results[0].Reason}
+		e = Event{Status: report.Skip, Reason: results[0].SkipReason}
 	}
-	for _, rank := range results[0].Ranks {
+	for _, rank := range results[0].FailedRanks {
 		if process := rank / ranks; !slices.Contains(e.Others, process) {
 			e.Others = append(e.Others, process)
 		}

@@ -35,10 +35,10 @@ func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
 	tally.addResult("a", conform.Result{Rank: 2})
 	tally.beginCase("b") // By rank 2, while rank 3 is in a.
 	tally.addResult("a", conform.Result{Rank: 3})
-	tally.addResult("b", conform.Result{Rank: 2, Ranks: []int{0, 3}})
+	tally.addResult("b", conform.Result{Rank: 2, FailedRanks: []int{0, 3}})
 	tally.beginCase("c")
-	tally.addResult("b", conform.Result{Rank: 3, Ranks: []int{0, 3}, Err: errors.New("wrong")})
-	tally.addResult("c", conform.Result{Rank: 3, Ranks: []int{3}, Err: errors.New("lost")})
+	tally.addResult("b", conform.Result{Rank: 3, FailedRanks: []int{0, 3}, Err: errors.New("wrong")})
+	tally.addResult("c", conform.Result{Rank: 3, FailedRanks: []int{3}, Err: errors.New("lost")})
 	tally.endAll()
 	want := recordedLines{
 		"begin a", "end pass []", "begin b", "end fail goroutine rank 3: wrong[0 1]", "begin c", "end fail goroutine rank 3: lost[1]",
@@ -49,7 +49,7 @@ func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
 }
 
 func TestCombine_CaseIsSkipped_ReasonIsKept(t *testing.T) {
-	e := combineResults([]conform.Result{{Status: conform.Skip, Reason: "no room"}}, 1)
+	e := combineResults([]conform.Result{{Status: conform.Skip, SkipReason: "no room"}}, 1)
 	if e.Status != report.Skip || e.Reason != "no room" {
 		t.Errorf("%+v", e)
 	}
