@@ -20,7 +20,7 @@ const separator = ":"
 func (o *options) addPartFlags(f *pflag.FlagSet) {
 	f.SetInterspersed(false) // Flags after the name of the program belong to it.
 	f.SetNormalizeFunc(canonicalFlag)
-	f.IntVarP(&o.ranks, "n", "n", 1, "number of ranks `N` (also -np)")
+	f.IntVarP(&o.rankCount, "n", "n", 1, "number of ranks `N` (also -np)")
 	f.StringArrayVarP(&o.exports, "x", "x", nil, "environment variable for the ranks: `VAR[=VALUE]`; VAR alone must be set already; may be repeated")
 	f.StringVar(&o.workDir, "wdir", "", "working `DIRECTORY` of the ranks")
 }
@@ -75,10 +75,10 @@ func (o *options) makePart(args []string, isOneOfSeveral bool) (p launch.Part, e
 		return p, exit.Usagef("no program on one side of the colon: ferry run -n 1 PROGRAM : -n 3 PROGRAM; a colon that is an argument needs -- before the program")
 	case len(args) == 0:
 		return p, exit.Usagef("no program given: ferry run -n 4 PROGRAM")
-	case o.ranks < 1:
-		return p, exit.Usagef("-n %d: want at least 1 rank", o.ranks)
+	case o.rankCount < 1:
+		return p, exit.Usagef("-n %d: want at least 1 rank", o.rankCount)
 	}
-	p = launch.Part{Args: args[1:], RankCount: o.ranks, WorkingDir: o.workDir}
+	p = launch.Part{Args: args[1:], RankCount: o.rankCount, WorkingDir: o.workDir}
 	for _, x := range o.exports {
 		name, _, hasValue := strings.Cut(x, "=")
 		if name == "" {

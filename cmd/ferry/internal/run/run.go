@@ -103,15 +103,14 @@ written; 2 for a wrong command line or configuration; 127 if the program does no
 can't be executed.`
 
 type options struct {
-	ranks   int
-	exports []string
+	rankCount int
+	exports   []string
 	// "--" precedes the program.
-	isSingleProgram bool
-	set             *[]string
-	psets           []string
-	onFailure       string
-	// Ranks that may fail.
-	tolerate int
+	isSingleProgram   bool
+	settingFlags      *[]string
+	psetFlags         []string
+	onFailure         string
+	toleratedFailures int
 
 	placementOptions
 	outputOptions
@@ -133,7 +132,7 @@ type placementOptions struct {
 	coresPerRank int
 	maxRanks     int
 	// 0 if not given.
-	nodes int
+	nodeCount int
 }
 
 // outputOptions are those of the output of ranks, and of reports at the end.
@@ -141,7 +140,7 @@ type outputOptions struct {
 	tagOutput bool
 	outputDir string
 	// "", explainPairs or explainAll.
-	explain string
+	explainMode string
 	// See openTiming; "" for no timing.
 	timingOutput string
 }
@@ -162,20 +161,20 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	o.addPartFlags(f)
-	o.set = settings.Flag(f)
-	f.StringArrayVar(&o.psets, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
+	o.settingFlags = settings.Flag(f)
+	f.StringArrayVar(&o.psetFlags, "pset", nil, "process set: `NAME=0-3,7`; may be repeated")
 	f.StringVar(&o.bindTo, "bind-to", "none", "`PLACE`: core gives each rank a processor core, none leaves it to the system")
 	f.IntVar(&o.coresPerRank, "cores-per-rank", 0, "give each rank `N` processor cores that no other rank gets, and as many threads for goroutines")
 	f.StringVar(&o.onFailure, "on-failure", "end", "`POLICY` when a rank fails: end the job, or continue")
-	f.IntVar(&o.tolerate, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
+	f.IntVar(&o.toleratedFailures, "tolerate", 0, "exit with status 0 if at most `N` ranks fail and the others succeed; implies --on-failure continue")
 	f.BoolVar(&o.tagOutput, "tag-output", false, "put [rank] before each line (also --label)")
 	f.StringVar(&o.outputDir, "output-dir", "", "write the output of each rank to a file of its own in `DIRECTORY`, rank.0 and so on")
-	f.StringVar(&o.explain, "explain", "", "at the end, show the transport of each pair of ranks, and the reasons against the others, as with FERRY_EXPLAIN=1; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
+	f.StringVar(&o.explainMode, "explain", "", "at the end, show the transport of each pair of ranks, and the reasons against the others, as with FERRY_EXPLAIN=1; with `all`, also the components, the learned protocols of large messages and the algorithms of collectives")
 	f.Lookup("explain").NoOptDefVal = explainPairs
 	f.StringVar(&o.timingOutput, "timing", "", "at the end, show when each step from launch to first message was done: a table; `json`, or a FILE for JSON")
 	f.Lookup("timing").NoOptDefVal = timingTable
 	f.IntVar(&o.maxRanks, "max-ranks", 0, "let changes of the job add ranks, up to `N` at a time (default the number of the first ranks)")
-	f.IntVar(&o.nodes, "nodes", 0, "divide the ranks into `K` blocks that share no memory, as on K nodes")
+	f.IntVar(&o.nodeCount, "nodes", 0, "divide the ranks into `K` blocks that share no memory, as on K nodes")
 	f.Lookup("nodes").DefValue = "1"
 	f.DurationVar(&o.leaveGrace, "grace", launch.DefaultLeaveGrace, "`TIME` in which a rank ends that leaves by a change, before it gets SIGTERM")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the job after this `TIME`, such as 30s")
@@ -231,7 +230,7 @@ func (o *options) runJob(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.explain != "" || explain.IsReported(result.Reports) {
+	if o.explainMode != "" || explain.IsReported(result.Reports) {
 		err = o.printExplanation(stderr, result)
 	}
 	if showTiming != nil {
@@ -262,7 +261,7 @@ func (o *options) printExplanation(w io.Writer, res launch.Result) error {
 		return err
 	}
 	detail := explain.Pairs
-	if o.explain == explainAll {
+	if o.explainMode == explainAll {
 		detail = explain.All
 	}
 	err = errors.Join(e.Print(w, detail, text.Width(w)), printBindings(w, res.ProcessorsByRank))
@@ -299,18 +298,18 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 		return j, exit.Usagef("--cores-per-rank %d: want at least 1 core", o.coresPerRank)
 	case o.coresPerRank > 0 && o.isGiven("bind-to") && o.bindTo == "none":
 		return j, exit.Usagef("--cores-per-rank %d binds ranks to cores: leave out --bind-to none", o.coresPerRank)
-	case !slices.Contains([]string{"", explainPairs, explainAll}, o.explain):
-		return j, exit.Usagef("--explain=%s: want %s or %s", o.explain, explainPairs, explainAll)
+	case !slices.Contains([]string{"", explainPairs, explainAll}, o.explainMode):
+		return j, exit.Usagef("--explain=%s: want %s or %s", o.explainMode, explainPairs, explainAll)
 	case o.onFailure != "end" && o.onFailure != "continue":
 		return j, exit.Usagef("--on-failure %s: want end or continue", o.onFailure)
-	case o.isGiven("tolerate") && o.tolerate < 1:
-		return j, exit.Usagef("--tolerate %d: want at least 1 rank", o.tolerate)
-	case o.tolerate > 0 && o.isGiven("on-failure") && o.onFailure == "end":
-		return j, exit.Usagef("--tolerate %d: the job continues after failures: leave out --on-failure end", o.tolerate)
+	case o.isGiven("tolerate") && o.toleratedFailures < 1:
+		return j, exit.Usagef("--tolerate %d: want at least 1 rank", o.toleratedFailures)
+	case o.toleratedFailures > 0 && o.isGiven("on-failure") && o.onFailure == "end":
+		return j, exit.Usagef("--tolerate %d: the job continues after failures: leave out --on-failure end", o.toleratedFailures)
 	case o.maxRanks < 0:
 		return j, exit.Usagef("--max-ranks %d: want a number above 0", o.maxRanks)
-	case o.isGiven("nodes") && o.nodes < 1:
-		return j, exit.Usagef("--nodes %d: want at least 1 node", o.nodes)
+	case o.isGiven("nodes") && o.nodeCount < 1:
+		return j, exit.Usagef("--nodes %d: want at least 1 node", o.nodeCount)
 	case o.leaveGrace <= 0:
 		return j, exit.Usagef("--grace %v: want a time above 0", o.leaveGrace)
 	case o.timeout < 0:
@@ -318,20 +317,20 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 	}
 	j = launch.Job{
 		Binding:       launch.Binding{IsBound: o.bindTo == "core", CoresPerRank: o.coresPerRank},
-		FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: o.onFailure == "continue" || o.tolerate > 0, ToleratedFailures: o.tolerate},
+		FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: o.onFailure == "continue" || o.toleratedFailures > 0, ToleratedFailures: o.toleratedFailures},
 		Output:        launch.Output{Stdout: os.Stdout, Stderr: os.Stderr, TagsLines: o.tagOutput, OutputDir: o.outputDir},
-		Stdin:         os.Stdin, Timeout: o.timeout, ReportsStacks: o.dumpStacks, SweepsDescendants: true, IsControllable: true, MaxRanks: o.maxRanks, NodeCount: o.nodes, LeaveGrace: o.leaveGrace,
+		Stdin:         os.Stdin, Timeout: o.timeout, ReportsStacks: o.dumpStacks, SweepsDescendants: true, IsControllable: true, MaxRanks: o.maxRanks, NodeCount: o.nodeCount, LeaveGrace: o.leaveGrace,
 	}
-	for _, p := range o.psets {
+	for _, p := range o.psetFlags {
 		set, err := server.ParsePset(p)
 		if err != nil {
 			return j, exit.Usagef("--pset: %w", err)
 		}
 		j.Psets = append(j.Psets, set)
 	}
-	set := *o.set
+	set := *o.settingFlags
 	var reportNames []string
-	if o.explain != "" {
+	if o.explainMode != "" {
 		reportNames = append(reportNames, explain.ReportName)
 	}
 	if o.timingOutput != "" {
@@ -347,11 +346,11 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 	if n := countRanks(parts); o.maxRanks > 0 && o.maxRanks < n {
 		return j, exit.Usagef("--max-ranks %d: the job starts with %d", o.maxRanks, n)
 	}
-	if maxRanks := max(countRanks(parts), o.maxRanks); o.tolerate >= maxRanks {
-		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.tolerate, maxRanks)
+	if maxRanks := max(countRanks(parts), o.maxRanks); o.toleratedFailures >= maxRanks {
+		return j, exit.Usagef("--tolerate %d: one of at most %d ranks has to succeed: choose a smaller number", o.toleratedFailures, maxRanks)
 	}
-	if n := countRanks(parts); o.nodes > n {
-		return j, exit.Usagef("--nodes %d: the job starts with %d ranks, and each node needs one", o.nodes, n)
+	if n := countRanks(parts); o.nodeCount > n {
+		return j, exit.Usagef("--nodes %d: the job starts with %d ranks, and each node needs one", o.nodeCount, n)
 	}
 	for i, p := range parts {
 		ranks, err := settings.Prepare(ctx, p.Env, set)

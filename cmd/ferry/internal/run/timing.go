@@ -22,15 +22,14 @@ const timingReport = "timing"
 // A stepMark is the completion of a step in a process. Ranks report CLOCK_MONOTONIC. Times in a timing are relative
 // to the start of ferry run.
 type stepMark struct {
-	Step string        `json:"step"`
-	At   time.Duration `json:"at_ns"`
-	// Processor time of the process so far; 0 if unknown.
-	Used time.Duration `json:"used_ns,omitempty"`
+	Step        string        `json:"step"`
+	CompletedAt time.Duration `json:"at_ns"`
+	// Of the process so far; 0 if unknown.
+	ProcessorTime time.Duration `json:"used_ns,omitempty"`
 
-	// Completion of the previous step.
-	previousAt time.Duration
-	// Processor time at that point.
-	previousUsed time.Duration
+	// Of the previous step.
+	previousAt            time.Duration
+	previousProcessorTime time.Duration
 }
 
 // partTime is the duration of a part of a step.
@@ -53,22 +52,22 @@ const launcherRank = -1
 // A stepSummary summarizes a step of all ranks, or of the launcher.
 type stepSummary struct {
 	Step string `json:"step"`
-	// Number of ranks with the step; 0 for one of the launcher.
-	Ranks  int           `json:"ranks"`
-	First  time.Duration `json:"first_ns"`
-	Median time.Duration `json:"median_ns"`
-	Last   time.Duration `json:"last_ns"`
+	// With the step; 0 for one of the launcher.
+	RankCount int           `json:"ranks"`
+	FirstAt   time.Duration `json:"first_ns"`
+	MedianAt  time.Duration `json:"median_ns"`
+	LastAt    time.Duration `json:"last_ns"`
 	// Median since the previous step.
 	Duration time.Duration `json:"took_ns"`
-	// Median of the processor time.
-	Used time.Duration `json:"used_ns"`
+	// The median.
+	ProcessorTime time.Duration `json:"used_ns"`
 	// Part of the total by which this step delays the last rank.
-	Share float64    `json:"share"`
-	Parts []partTime `json:"parts,omitempty"`
+	DelayShare float64    `json:"share"`
+	Parts      []partTime `json:"parts,omitempty"`
 }
 
 type timing struct {
-	Total     time.Duration   `json:"whole_ns"`
+	TotalTime time.Duration   `json:"whole_ns"`
 	Phases    []stepSummary   `json:"phases"`
 	Processes []processTiming `json:"processes"`
 	// Ranks without a report.
@@ -92,8 +91,8 @@ func processStart() time.Duration { return cpu.Monotonic() - cpu.Used() }
 // mergeTiming merges the times of the launcher and the ranks.
 func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 	x := res.Trace
-	t := &timing{Total: x.TidiedUpAt - began, Processes: []processTiming{{Rank: launcherRank, Marks: []stepMark{
-		{Step: stepCommand, At: x.CalledAt, previousAt: began}, {Step: stepServing, At: x.ServingAt, previousAt: x.CalledAt}, {Step: stepDone, At: x.TidiedUpAt, previousAt: x.RanksEndedAt},
+	t := &timing{TotalTime: x.TidiedUpAt - began, Processes: []processTiming{{Rank: launcherRank, Marks: []stepMark{
+		{Step: stepCommand, CompletedAt: x.CalledAt, previousAt: began}, {Step: stepServing, CompletedAt: x.ServingAt, previousAt: x.CalledAt}, {Step: stepDone, CompletedAt: x.TidiedUpAt, previousAt: x.RanksEndedAt},
 	}}}}
 	reports := map[int]processTiming{}
 	for _, r := range res.Reports {
@@ -113,21 +112,21 @@ func mergeTiming(began time.Duration, res launch.Result) (*timing, error) {
 			t.RanksWithoutReport = append(t.RanksWithoutReport, r.Rank)
 		}
 		p.Rank = r.Rank
-		slices.SortStableFunc(p.Marks, func(a, b stepMark) int { return cmp.Compare(a.At, b.At) })
-		last := stepMark{At: r.RunningAt}
+		slices.SortStableFunc(p.Marks, func(a, b stepMark) int { return cmp.Compare(a.CompletedAt, b.CompletedAt) })
+		last := stepMark{CompletedAt: r.RunningAt}
 		for i := range p.Marks {
 			m := &p.Marks[i]
-			m.previousAt, m.previousUsed = last.At, last.Used
+			m.previousAt, m.previousProcessorTime = last.CompletedAt, last.ProcessorTime
 			last = *m
 		}
-		p.Marks = slices.Concat([]stepMark{{Step: stepFork, At: r.ForkRequestedAt, previousAt: forkReadyAt}, {Step: stepStarted, At: r.RunningAt, previousAt: r.ForkRequestedAt}},
-			p.Marks, []stepMark{{Step: stepEnded, At: r.EndSeenAt, previousAt: last.At}})
+		p.Marks = slices.Concat([]stepMark{{Step: stepFork, CompletedAt: r.ForkRequestedAt, previousAt: forkReadyAt}, {Step: stepStarted, CompletedAt: r.RunningAt, previousAt: r.ForkRequestedAt}},
+			p.Marks, []stepMark{{Step: stepEnded, CompletedAt: r.EndSeenAt, previousAt: last.CompletedAt}})
 		t.Processes = append(t.Processes, p)
 		forkReadyAt = r.RunningAt
 	}
 	for _, p := range t.Processes {
 		for i := range p.Marks {
-			p.Marks[i].At -= began
+			p.Marks[i].CompletedAt -= began
 			p.Marks[i].previousAt -= began
 		}
 	}
@@ -147,9 +146,9 @@ func (t *timing) summarize() {
 				samples[m.Step] = s
 				t.Phases = append(t.Phases, stepSummary{Step: m.Step})
 			}
-			s.at, s.durations = append(s.at, m.At), append(s.durations, m.At-m.previousAt)
-			if m.Used > 0 {
-				s.used = append(s.used, m.Used-m.previousUsed)
+			s.at, s.durations = append(s.at, m.CompletedAt), append(s.durations, m.CompletedAt-m.previousAt)
+			if m.ProcessorTime > 0 {
+				s.used = append(s.used, m.ProcessorTime-m.previousProcessorTime)
 			}
 		}
 		for _, x := range p.Parts {
@@ -160,10 +159,10 @@ func (t *timing) summarize() {
 	for i := range t.Phases {
 		ph := &t.Phases[i]
 		s := samples[ph.Step]
-		ph.Median, ph.Duration, ph.Used = median(s.at), median(s.durations), median(s.used)
-		ph.First, ph.Last = s.at[0], s.at[len(s.at)-1] // Sorted by median.
+		ph.MedianAt, ph.Duration, ph.ProcessorTime = median(s.at), median(s.durations), median(s.used)
+		ph.FirstAt, ph.LastAt = s.at[0], s.at[len(s.at)-1] // Sorted by median.
 		if ph.Step != stepCommand && ph.Step != stepServing && ph.Step != stepDone {
-			ph.Ranks = len(s.at)
+			ph.RankCount = len(s.at)
 		}
 		for key, durations := range parts {
 			if key.Step == ph.Step {
@@ -172,12 +171,12 @@ func (t *timing) summarize() {
 		}
 		slices.SortFunc(ph.Parts, func(a, b partTime) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	slices.SortStableFunc(t.Phases, func(a, b stepSummary) int { return cmp.Compare(a.Median, b.Median) })
+	slices.SortStableFunc(t.Phases, func(a, b stepSummary) int { return cmp.Compare(a.MedianAt, b.MedianAt) })
 	var reached time.Duration
 	for i := range t.Phases {
 		ph := &t.Phases[i]
-		ph.Share = float64(max(0, ph.Last-reached)) / float64(t.Total)
-		reached = max(reached, ph.Last)
+		ph.DelayShare = float64(max(0, ph.LastAt-reached)) / float64(t.TotalTime)
+		reached = max(reached, ph.LastAt)
 	}
 }
 
@@ -195,14 +194,14 @@ func (t *timing) print(w io.Writer) error {
 	fmt.Fprintf(&b, "%-48s%10s%10s%10s%10s%11s%7s\n", "done, ms after ferry run began", "first", "median", "last", "took", "processor", "share")
 	for _, ph := range t.Phases {
 		name := ph.Step
-		if ph.Ranks > 0 && ph.Ranks < len(t.Processes)-1 {
-			name += fmt.Sprintf(" (%d ranks)", ph.Ranks)
+		if ph.RankCount > 0 && ph.RankCount < len(t.Processes)-1 {
+			name += fmt.Sprintf(" (%d ranks)", ph.RankCount)
 		}
 		used := ""
-		if ph.Used > 0 {
-			used = formatMillis(ph.Used)
+		if ph.ProcessorTime > 0 {
+			used = formatMillis(ph.ProcessorTime)
 		}
-		fmt.Fprintf(&b, "%-48s%10s%10s%10s%10s%11s%6.0f%%\n", name, formatMillis(ph.First), formatMillis(ph.Median), formatMillis(ph.Last), formatMillis(ph.Duration), used, 100*ph.Share)
+		fmt.Fprintf(&b, "%-48s%10s%10s%10s%10s%11s%6.0f%%\n", name, formatMillis(ph.FirstAt), formatMillis(ph.MedianAt), formatMillis(ph.LastAt), formatMillis(ph.Duration), used, 100*ph.DelayShare)
 		for _, x := range ph.Parts {
 			fmt.Fprintf(&b, "    %-74s%10s\n", x.Name, formatMillis(x.Duration))
 		}

@@ -40,15 +40,15 @@ func TestTiming_ReportsOfRanks_AreSummarized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Total != 100*time.Millisecond || !slices.Equal(x.RanksWithoutReport, []int{2}) {
-		t.Errorf("whole %v, silent %v", x.Total, x.RanksWithoutReport)
+	if x.TotalTime != 100*time.Millisecond || !slices.Equal(x.RanksWithoutReport, []int{2}) {
+		t.Errorf("whole %v, silent %v", x.TotalTime, x.RanksWithoutReport)
 	}
 	var steps []string
 	var shares float64
 	byStep := map[string]stepSummary{}
 	for _, ph := range x.Phases {
 		steps = append(steps, ph.Step)
-		shares += ph.Share
+		shares += ph.DelayShare
 		byStep[ph.Step] = ph
 	}
 	want := []string{stepCommand, stepServing, stepFork, "OpenSession is called", stepStarted, "session is open", stepEnded, stepDone}
@@ -72,12 +72,12 @@ func TestTiming_ReportsOfRanks_AreSummarized(t *testing.T) {
 		{stepDone, 100 * ms, 100 * ms, 100 * ms, 5 * ms, 0, 0.05},
 	} {
 		got := byStep[c.step]
-		if got.First != c.first || got.Median != c.median || got.Last != c.last || got.Duration != c.took || got.Ranks != c.ranks ||
-			got.Share < c.share-1e-9 || got.Share > c.share+1e-9 {
+		if got.FirstAt != c.first || got.MedianAt != c.median || got.LastAt != c.last || got.Duration != c.took || got.RankCount != c.ranks ||
+			got.DelayShare < c.share-1e-9 || got.DelayShare > c.share+1e-9 {
 			t.Errorf("%+v, want %+v", got, c)
 		}
 	}
-	if open := byStep["session is open"]; open.Used != 2*ms || len(open.Parts) != 1 || open.Parts[0].Duration != time.Microsecond {
+	if open := byStep["session is open"]; open.ProcessorTime != 2*ms || len(open.Parts) != 1 || open.Parts[0].Duration != time.Microsecond {
 		t.Errorf("%+v", open)
 	}
 	var table strings.Builder
