@@ -17,10 +17,10 @@ type clientTable struct {
 
 	mu sync.Mutex
 	// The oldest first.
-	open        []*client
+	openClients []*client
 	viewerCount int
-	// Has room for one end of a connection.
-	ended chan struct{}
+	// Has room for one end.
+	connEnded chan struct{}
 }
 
 type client struct {
@@ -33,18 +33,18 @@ type client struct {
 // clientKey is the key of a connection's client in the context of its requests.
 type clientKey struct{}
 
-func (t *clientTable) init(b bounds) { t.bounds, t.ended = b, make(chan struct{}, 1) }
+func (t *clientTable) init(b bounds) { t.bounds, t.connEnded = b, make(chan struct{}, 1) }
 
 // admit adds a connection. If there are too many, it waits briefly for one to end, and then drops the oldest one that is not a viewer.
 func (t *clientTable) admit(ctx context.Context, conn net.Conn) context.Context {
 	c := &client{conn: conn}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for deadline := time.After(admitPatience); len(t.open) >= t.bounds.connections; {
+	for deadline := time.After(admitPatience); len(t.openClients) >= t.bounds.maxConnections; {
 		t.mu.Unlock()
 		isLate := false
 		select {
-		case <-t.ended:
+		case <-t.connEnded:
 		case <-deadline:
 			isLate = true
 		}
@@ -54,13 +54,13 @@ func (t *clientTable) admit(ctx context.Context, conn net.Conn) context.Context 
 			break
 		}
 	}
-	t.open = append(t.open, c)
+	t.openClients = append(t.openClients, c)
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
 // dropOldest ends the oldest connection that is not a viewer. mu is locked.
 func (t *clientTable) dropOldest() {
-	for i, c := range t.open {
+	for i, c := range t.openClients {
 		if !c.isViewer {
 			t.removeAt(i)
 			c.conn.Close()
@@ -70,11 +70,11 @@ func (t *clientTable) dropOldest() {
 }
 
 func (t *clientTable) removeAt(i int) {
-	if t.open[i].isViewer {
+	if t.openClients[i].isViewer {
 		t.viewerCount--
 	}
-	t.open[i].isRemoved = true
-	t.open = append(t.open[:i], t.open[i+1:]...)
+	t.openClients[i].isRemoved = true
+	t.openClients = append(t.openClients[:i], t.openClients[i+1:]...)
 }
 
 // follow removes a connection that has ended.
@@ -84,14 +84,14 @@ func (t *clientTable) follow(conn net.Conn, state http.ConnState) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, c := range t.open {
+	for i, c := range t.openClients {
 		if c.conn == conn {
 			t.removeAt(i)
 			break
 		}
 	}
 	select {
-	case t.ended <- struct{}{}:
+	case t.connEnded <- struct{}{}:
 	default:
 	}
 }
@@ -104,7 +104,7 @@ func (t *clientTable) accept(ctx context.Context) bool {
 	if c.isRemoved {
 		return false
 	}
-	if !c.isViewer && t.viewerCount < t.bounds.clients {
+	if !c.isViewer && t.viewerCount < t.bounds.maxClients {
 		c.isViewer = true
 		t.viewerCount++
 	}

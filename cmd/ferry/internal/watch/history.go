@@ -15,9 +15,9 @@ const mostChanges = 1000
 type change struct {
 	// Consecutive from 1.
 	Serial int64 `json:"serial"`
-	// Milliseconds since the start of the job.
-	At   int64  `json:"at"`
-	Text string `json:"text"`
+	// Since the start of the job.
+	AtMillis int64  `json:"at"`
+	Text     string `json:"text"`
 	// Kind of the event of a set, or state of the rank. The page selects the color by it.
 	Step string `json:"step"`
 	// Edges of the graph. Op is empty for changes of ranks.
@@ -29,26 +29,26 @@ type change struct {
 
 // history is the latest changes of a job.
 type history struct {
-	all        []change
-	lastSerial int64
+	keptChanges []change
+	lastSerial  int64
 }
 
 func (h *history) add(c change) {
 	h.lastSerial++
 	c.Serial = h.lastSerial
-	if len(h.all) == 2*mostChanges {
-		h.all = h.all[:copy(h.all, h.all[mostChanges:])]
+	if len(h.keptChanges) == 2*mostChanges {
+		h.keptChanges = h.keptChanges[:copy(h.keptChanges, h.keptChanges[mostChanges:])]
 	}
-	h.all = append(h.all, c)
+	h.keptChanges = append(h.keptChanges, c)
 }
 
 // since returns the kept changes after one with a serial.
 func (h *history) since(serial int64) []change {
-	n := min(h.lastSerial-max(serial, 0), int64(len(h.all)), mostChanges)
+	n := min(h.lastSerial-max(serial, 0), int64(len(h.keptChanges)), mostChanges)
 	if n <= 0 {
 		return nil
 	}
-	return append([]change(nil), h.all[len(h.all)-int(n):]...)
+	return append([]change(nil), h.keptChanges[len(h.keptChanges)-int(n):]...)
 }
 
 // psetChange describes a step of an operation.

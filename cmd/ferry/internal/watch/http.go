@@ -24,7 +24,7 @@ const mostHeader = 8 << 10
 func (p *Page) makeServer(b bounds) *http.Server {
 	return &http.Server{
 		Handler: p, ConnContext: p.clients.admit, ConnState: p.clients.follow, ErrorLog: log.New(io.Discard, "", 0),
-		ReadTimeout: b.patience, ReadHeaderTimeout: b.patience, WriteTimeout: b.patience, IdleTimeout: b.patience, MaxHeaderBytes: mostHeader,
+		ReadTimeout: b.clientTimeout, ReadHeaderTimeout: b.clientTimeout, WriteTimeout: b.clientTimeout, IdleTimeout: b.clientTimeout, MaxHeaderBytes: mostHeader,
 	}
 }
 
@@ -56,7 +56,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // resource returns the path below the secret one, and whether a client may know that.
 func (p *Page) resource(path string) (name string, isKnown bool) {
 	secret, name, hasSlash := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	isSecret := subtle.ConstantTimeCompare([]byte(secret), []byte(p.secret)) == 1
+	isSecret := subtle.ConstantTimeCompare([]byte(secret), []byte(p.pathSecret)) == 1
 	return name, isSecret && hasSlash && (name == pagePath || name == statePath)
 }
 

@@ -66,8 +66,8 @@ func TestPage_OtherPathHostOrMethod_IsRefused(t *testing.T) {
 		{"GET", p.URL() + "state/", "", 404},
 		{"GET", p.URL() + "%73tate", "", 404},
 		{"GET", strings.TrimSuffix(p.URL(), "/"), "", 404},
-		{"GET", root + "/" + p.secret[:31] + "/", "", 404},
-		{"GET", root + "//" + p.secret + "/", "", 404},
+		{"GET", root + "/" + p.pathSecret[:31] + "/", "", 404},
+		{"GET", root + "//" + p.pathSecret + "/", "", 404},
 		{"GET", root + "/", "", 404},
 		{"POST", root + "/", "", 404},
 		{"GET", p.URL(), "example.org", 403},
@@ -92,7 +92,7 @@ func TestPage_OtherPathHostOrMethod_IsRefused(t *testing.T) {
 		if r.StatusCode != x.want {
 			t.Errorf("%s %s of host %q: %s, want %d", x.method, x.url, x.host, r.Status, x.want)
 		}
-		if x.want != 200 && strings.Contains(string(body), p.secret) {
+		if x.want != 200 && strings.Contains(string(body), p.pathSecret) {
 			t.Errorf("%s %s: the answer has the path of the page: %s", x.method, x.url, body)
 		}
 		for _, header := range []string{"Content-Security-Policy", "Referrer-Policy", "X-Content-Type-Options", "Cache-Control"} {
@@ -131,7 +131,7 @@ func TestPage_Text_IsOneFileWithoutOtherSources(t *testing.T) {
 
 func TestPage_ClientThatDoesNotRead_IsDropped(t *testing.T) {
 	b := defaultBounds
-	b.patience = 300 * time.Millisecond
+	b.clientTimeout = 300 * time.Millisecond
 	p := openPage(t, b)
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		controlErr := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
@@ -146,7 +146,7 @@ func TestPage_ClientThatDoesNotRead_IsDropped(t *testing.T) {
 	}
 	defer conn.Close()
 	// Requests in a row fill the buffers of both ends, until the write of a response blocks.
-	request := []byte("GET /" + p.secret + "/ HTTP/1.1\r\nHost: " + p.listener.Addr().String() + "\r\n\r\n")
+	request := []byte("GET /" + p.pathSecret + "/ HTTP/1.1\r\nHost: " + p.listener.Addr().String() + "\r\n\r\n")
 	conn.SetDeadline(time.Now().Add(patience))
 	for err == nil {
 		_, err = conn.Write(request)
@@ -160,7 +160,7 @@ func TestPage_ClientThatDoesNotRead_IsDropped(t *testing.T) {
 
 func TestPage_SilentClients_AreDroppedForOthers(t *testing.T) {
 	b := defaultBounds
-	b.connections, b.clients = 4, 2
+	b.maxConnections, b.maxClients = 4, 2
 	p := openPage(t, b)
 	viewer := newClient(t)
 	readState(t, viewer, p, 0)
@@ -179,7 +179,7 @@ func TestPage_SilentClients_AreDroppedForOthers(t *testing.T) {
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
 		t.Errorf("the oldest silent client: %v", err)
 	}
-	if n := p.clients.count(); n > b.connections {
+	if n := p.clients.count(); n > b.maxConnections {
 		t.Errorf("%d connections are open", n)
 	}
 }
@@ -206,7 +206,7 @@ func TestPage_ThousandClients_OthersGet503(t *testing.T) {
 			}
 			conns <- c
 			c.SetDeadline(time.Now().Add(patience))
-			fmt.Fprintf(c, "GET /%s/state HTTP/1.1\r\nHost: %s\r\n\r\n", p.secret, p.listener.Addr())
+			fmt.Fprintf(c, "GET /%s/state HTTP/1.1\r\nHost: %s\r\n\r\n", p.pathSecret, p.listener.Addr())
 			r, err := http.ReadResponse(bufio.NewReader(c), nil)
 			switch {
 			case err != nil:
@@ -230,7 +230,7 @@ func TestPage_ThousandClients_OthersGet503(t *testing.T) {
 		c.Close()
 	}
 	t.Logf("%d clients served, %d refused with status 503, %d dropped", served.Load(), refused.Load(), dropped.Load())
-	if served.Load() > int64(defaultBounds.clients) || refused.Load() < 500 {
+	if served.Load() > int64(defaultBounds.maxClients) || refused.Load() < 500 {
 		t.Error("want at most 64 served, and most others refused with status 503")
 	}
 	await(t, "room for others", func() bool { return p.clients.count() <= 1 })
@@ -241,13 +241,13 @@ func TestPage_ThousandClients_OthersGet503(t *testing.T) {
 func (t *clientTable) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.open)
+	return len(t.openClients)
 }
 
 // TestClients_DroppedDuringFirstRequest_IsNoViewer has a request that is read before its connection is dropped for another one.
 func TestClients_DroppedDuringFirstRequest_IsNoViewer(t *testing.T) {
 	var table clientTable
-	table.init(bounds{clients: 1, connections: 1})
+	table.init(bounds{maxClients: 1, maxConnections: 1})
 	first, other := net.Pipe()
 	defer first.Close()
 	defer other.Close()

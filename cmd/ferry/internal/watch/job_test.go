@@ -163,7 +163,7 @@ func TestJob_GrowsShrinksAndLosesARank_StateFollows(t *testing.T) {
 		return ""
 	}
 	until("rates of a pair", func() bool {
-		return len(s.Pairs) == 1 && s.Pairs[0].Transport == "shm" && s.Ranks[0].IsRated && s.Ranks[0].Comms == 1
+		return len(s.Pairs) == 1 && s.Pairs[0].Transport == "shm" && s.Ranks[0].IsRated && s.Ranks[0].CommCount == 1
 	})
 	j.resize(control.Add, 2)
 	until("4 ranks", func() bool { return rank(3) == "open" && strings.Contains(texts, "grow of mpi://WORLD finished") })
@@ -194,8 +194,8 @@ func TestJob_DividedIntoNodes_RanksAnswer(t *testing.T) {
 		s = readState(t, c, j.page, 0)
 		return len(s.Pairs) == 1 && s.Pairs[0].Transport == "tcp" && s.Ranks[1].IsRated
 	})
-	if s.Nodes != 2 || s.Ranks[0].Node != 0 || s.Ranks[1].Node != 1 {
-		t.Errorf("%d nodes, ranks %+v", s.Nodes, s.Ranks)
+	if s.NodeCount != 2 || s.Ranks[0].Node != 0 || s.Ranks[1].Node != 1 {
+		t.Errorf("%d nodes, ranks %+v", s.NodeCount, s.Ranks)
 	}
 }
 

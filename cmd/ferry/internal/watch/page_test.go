@@ -61,13 +61,13 @@ func fixedPage(t *testing.T) *Page {
 		Psets:      []server.PsetInfo{{Name: "mpi://WORLD", Ranks: []uint32{0, 1, 2}}, {Name: "<b>half & \"half\"</b>", Ranks: []uint32{0, 1}}, {Name: "ferry://delta/2", Ranks: []uint32{3}}, {Name: "main", Ranks: []uint32{0, 1, 2, 3}}},
 		OlderPsets: 3,
 	}}
-	p.job, p.program, p.startedAt = j, "bin/<i>elastic</i> -for 20s", at(0)
-	p.now = func() time.Time { return at(65000 + j.ms) }
+	p.liveJob, p.commandLine, p.startedAt = j, "bin/<i>elastic</i> -for 20s", at(0)
+	p.currentTime = func() time.Time { return at(65000 + j.ms) }
 	for _, ms := range []int{1000, 2000} {
 		j.ms = ms
 		p.requestTraffic(j)
 	}
-	p.now = func() time.Time { return at(3000) }
+	p.currentTime = func() time.Time { return at(3000) }
 	grow := server.PsetEvent{Op: bootstrap.PsetGrow, Operands: []string{"mpi://WORLD"}, Results: []string{"ferry://delta/2", "main"}, Joining: 1, Text: "main"}
 	for grow.Kind = server.ChangeBegun; grow.Kind <= server.ChangeFinished; grow.Kind++ {
 		p.ObservePset(grow)
@@ -78,7 +78,7 @@ func fixedPage(t *testing.T) *Page {
 	undone.Kind, undone.Text = server.ChangeUndone, "ranks [2] have failed"
 	p.ObservePset(undone)
 	p.ObservePset(server.PsetEvent{Kind: server.ChangeBegun, Op: bootstrap.PsetReplace, Operands: []string{"main"}, Results: []string{"a", "b", "c"}, Joining: 1, Leaving: 1, IsOfUser: true})
-	p.now = func() time.Time { return at(67000) }
+	p.currentTime = func() time.Time { return at(67000) }
 	return p
 }
 
@@ -171,7 +171,7 @@ func TestPage_InBrowser(t *testing.T) {
 	})
 	b.Run("ShowsNoCountsBeforeAnAnswer", func(t *testing.T) {
 		silent := openPage(t, defaultBounds)
-		silent.job = &fixedJob{page: silent, snapshot: server.Snapshot{Procs: []server.ProcInfo{{Rank: 0, State: server.ProcOpen, PID: 100}}}, isSilent: true}
+		silent.liveJob = &fixedJob{page: silent, snapshot: server.Snapshot{Procs: []server.ProcInfo{{Rank: 0, State: server.ProcOpen, PID: 100}}}, isSilent: true}
 		showPage(b, silent)
 		cells := browsertest.Eval[[]string](b, `[...document.querySelectorAll("#ranks tbody tr > *")].map(e => e.textContent)`)
 		if want := []string{"0", "running", "–", "–", "–", "–", "–", "100"}; !slices.Equal(cells, want) {

@@ -21,8 +21,8 @@ const (
 type state struct {
 	Program  string `json:"program"`
 	IsEnding bool   `json:"isEnding"`
-	// Milliseconds since the start of the job.
-	At        int64       `json:"at"`
+	// Since the start of the job.
+	AtMillis  int64       `json:"at"`
 	Ranks     []rankState `json:"ranks"`
 	MoreRanks int         `json:"moreRanks"`
 	Pairs     []pair      `json:"pairs"`
@@ -31,18 +31,18 @@ type state struct {
 	OlderSets int         `json:"olderSets"`
 	// Those that the browser does not have.
 	Changes []change `json:"changes"`
-	// Nodes of a divided job, else 0 or 1.
-	Nodes int `json:"nodes"`
+	// Of a divided job, else 0 or 1.
+	NodeCount int `json:"nodes"`
 }
 
 // rankState is the condition of one rank.
 type rankState struct {
-	Rank  int    `json:"rank"`
-	PID   int    `json:"pid"`
-	Node  int    `json:"node"`
-	State string `json:"state"`
-	Comms int    `json:"comms"`
-	// Whether Comms and the pairs are known.
+	Rank      int    `json:"rank"`
+	PID       int    `json:"pid"`
+	Node      int    `json:"node"`
+	State     string `json:"state"`
+	CommCount int    `json:"comms"`
+	// Whether CommCount and the pairs are known.
 	IsKnown bool `json:"isKnown"`
 	// Whether the rates are known.
 	IsRated bool `json:"isRated"`
@@ -51,9 +51,9 @@ type rankState struct {
 
 // setState is a process set that exists.
 type setState struct {
-	Name    string `json:"name"`
-	Size    int    `json:"size"`
-	Members string `json:"members"` // Such as 0-3,7.
+	Name        string `json:"name"`
+	MemberCount int    `json:"size"`
+	MemberRanks string `json:"members"` // Such as 0-3,7.
 }
 
 // stateUnresponsive is the state of a rank with a session that does not answer a request for its counts.
@@ -62,7 +62,7 @@ const stateUnresponsive = "not responding"
 // state returns the state of the job with the changes after one with a serial. It requests new counts from the ranks.
 func (p *Page) state(after int64) state {
 	p.mu.Lock()
-	j := p.job
+	j := p.liveJob
 	p.mu.Unlock()
 	var snapshot server.Snapshot
 	s := state{Ranks: []rankState{}, Pairs: []pair{}, Sets: []setState{}, Changes: []change{}}
@@ -77,16 +77,16 @@ func (p *Page) state(after int64) state {
 	s.OlderSets = snapshot.OlderPsets
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.now()
-	s.Program, s.Nodes = printable(p.program), p.nodes
-	s.At = now.Sub(p.startedAt).Milliseconds()
+	now := p.currentTime()
+	s.Program, s.NodeCount = printable(p.commandLine), p.nodeCount
+	s.AtMillis = now.Sub(p.startedAt).Milliseconds()
 	s.Changes = append(s.Changes, p.history.since(after)...)
 	byRank := map[int]map[link]rates{}
 	for _, proc := range snapshot.Procs {
 		r := rankState{Rank: proc.Rank, PID: proc.PID, Node: proc.Node, State: proc.State.String()}
 		links, comms, hasAnswered, isRated := p.traffic.rankRates(proc.Rank, now)
 		if hasAnswered && proc.State == server.ProcOpen {
-			byRank[proc.Rank], r.Comms, r.IsKnown, r.IsRated = links, comms, true, isRated
+			byRank[proc.Rank], r.CommCount, r.IsKnown, r.IsRated = links, comms, true, isRated
 			for _, l := range links {
 				r.rates.add(l)
 			}
@@ -116,7 +116,9 @@ func (s *state) trim() {
 	if s.MorePairs = max(0, len(s.Pairs)-mostPairs); s.MorePairs > 0 {
 		slices.SortStableFunc(s.Pairs, func(a, b pair) int { return cmp.Compare(b.SentBytes+b.ReceivedBytes, a.SentBytes+a.ReceivedBytes) })
 		s.Pairs = s.Pairs[:mostPairs]
-		slices.SortFunc(s.Pairs, func(a, b pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+		slices.SortFunc(s.Pairs, func(a, b pair) int {
+			return cmp.Or(cmp.Compare(a.LowerRank, b.LowerRank), cmp.Compare(a.HigherRank, b.HigherRank))
+		})
 	}
 }
 

@@ -21,10 +21,10 @@ const (
 
 // report is the traffic report of a rank (package mpi).
 type report struct {
-	// Monotonic time of the rank in nanoseconds.
-	At    int64 `json:"at"`
-	Comms int   `json:"comms"`
-	Peers []struct {
+	// Monotonic time of the rank.
+	AtNanos   int64 `json:"at"`
+	CommCount int   `json:"comms"`
+	Peers     []struct {
 		Rank          int    `json:"rank"`
 		Transport     string `json:"via"`
 		Sent          uint64 `json:"sent"`
@@ -32,36 +32,36 @@ type report struct {
 		SentBytes     uint64 `json:"sentBytes"`
 		ReceivedBytes uint64 `json:"receivedBytes"`
 	} `json:"peers"`
-	More int `json:"more"`
+	MorePeers int `json:"more"`
 }
 
 // counts are the messages of a rank with one peer.
-type counts struct{ sent, received, sentBytes, receivedBytes uint64 }
+type counts struct{ sentMessages, receivedMessages, sentBytes, receivedBytes uint64 }
 
 // link identifies the counts of a rank.
 type link struct {
-	peer      int
+	peerRank  int
 	transport string
 }
 
 // sample is a report that has arrived.
 type sample struct {
-	at        int64
-	arrivedAt time.Time
-	comms     int
-	links     map[link]counts
+	atNanos      int64
+	arrivedAt    time.Time
+	commCount    int
+	countsByLink map[link]counts
 }
 
 // traffic has the reports of all ranks. Page.mu guards it.
 type traffic struct {
 	requestedAt time.Time
-	// Time of the first unanswered request of each rank. Reports of other ranks are dropped.
-	pending map[int]time.Time
-	// Answers that came before expect.
+	// First unanswered request of each rank. Reports of other ranks are dropped.
+	unansweredSince map[int]time.Time
+	// Ranks that answered before expect.
 	isRequesting bool
-	early        map[int]bool
+	earlyAnswers map[int]bool
 	// By rank.
-	previous, latest map[int]sample
+	previousSamples, latestSamples map[int]sample
 }
 
 // begin reports whether a request is due, and records it.
@@ -69,38 +69,38 @@ func (t *traffic) begin(now time.Time) bool {
 	if t.isRequesting || !t.requestedAt.IsZero() && now.Sub(t.requestedAt) < requestInterval {
 		return false
 	}
-	t.requestedAt, t.isRequesting, t.early = now, true, map[int]bool{}
+	t.requestedAt, t.isRequesting, t.earlyAnswers = now, true, map[int]bool{}
 	return true
 }
 
 // expect records the ranks that got the request, and drops the counts of others.
 func (t *traffic) expect(ranks []int) {
-	unanswered, known := t.pending, map[int]bool{}
-	t.isRequesting, t.pending = false, map[int]time.Time{}
+	unanswered, known := t.unansweredSince, map[int]bool{}
+	t.isRequesting, t.unansweredSince = false, map[int]time.Time{}
 	for _, r := range ranks {
 		known[r] = true
-		if since, ok := unanswered[r]; ok && !t.early[r] {
-			t.pending[r] = since
-		} else if !t.early[r] {
-			t.pending[r] = t.requestedAt
+		if since, ok := unanswered[r]; ok && !t.earlyAnswers[r] {
+			t.unansweredSince[r] = since
+		} else if !t.earlyAnswers[r] {
+			t.unansweredSince[r] = t.requestedAt
 		}
 	}
-	for r := range t.latest {
+	for r := range t.latestSamples {
 		if !known[r] {
-			delete(t.latest, r)
-			delete(t.previous, r)
+			delete(t.latestSamples, r)
+			delete(t.previousSamples, r)
 		}
 	}
 }
 
 // add takes the report of a rank. An unrequested or invalid one is dropped.
 func (t *traffic) add(rank int, body []byte, now time.Time) {
-	_, isPending := t.pending[rank]
+	_, isPending := t.unansweredSince[rank]
 	switch {
-	case t.isRequesting && !t.early[rank]:
-		t.early[rank] = true
+	case t.isRequesting && !t.earlyAnswers[rank]:
+		t.earlyAnswers[rank] = true
 	case isPending:
-		delete(t.pending, rank)
+		delete(t.unansweredSince, rank)
 	default:
 		return
 	}
@@ -108,49 +108,51 @@ func (t *traffic) add(rank int, body []byte, now time.Time) {
 	if len(body) > mostReport || json.Unmarshal(body, &r) != nil {
 		return
 	}
-	s := sample{at: r.At, arrivedAt: now, comms: r.Comms, links: map[link]counts{}}
+	s := sample{atNanos: r.AtNanos, arrivedAt: now, commCount: r.CommCount, countsByLink: map[link]counts{}}
 	for _, p := range r.Peers {
 		if p.Rank >= 0 {
-			s.links[link{p.Rank, printable(p.Transport)}] = counts{p.Sent, p.Received, p.SentBytes, p.ReceivedBytes}
+			s.countsByLink[link{p.Rank, printable(p.Transport)}] = counts{p.Sent, p.Received, p.SentBytes, p.ReceivedBytes}
 		}
 	}
-	if t.latest == nil {
-		t.previous, t.latest = map[int]sample{}, map[int]sample{}
+	if t.latestSamples == nil {
+		t.previousSamples, t.latestSamples = map[int]sample{}, map[int]sample{}
 	}
-	if last, ok := t.latest[rank]; ok {
-		t.previous[rank] = last
+	if last, ok := t.latestSamples[rank]; ok {
+		t.previousSamples[rank] = last
 	}
-	t.latest[rank] = s
+	t.latestSamples[rank] = s
 }
 
 // forget drops the counts and the unanswered request of a rank that opens a session. A process without one answers no request.
 func (t *traffic) forget(rank int) {
-	delete(t.pending, rank)
-	delete(t.previous, rank)
-	delete(t.latest, rank)
+	delete(t.unansweredSince, rank)
+	delete(t.previousSamples, rank)
+	delete(t.latestSamples, rank)
 }
 
 // isOverdue reports whether a rank has left a request unanswered for too long.
 func (t *traffic) isOverdue(rank int, now time.Time) bool {
-	since, ok := t.pending[rank]
+	since, ok := t.unansweredSince[rank]
 	return ok && now.Sub(since) > answerPatience
 }
 
 // rates are numbers per second.
 type rates struct {
-	Sent          float64 `json:"sent"`
-	Received      float64 `json:"received"`
-	SentBytes     float64 `json:"sentBytes"`
-	ReceivedBytes float64 `json:"receivedBytes"`
+	SentMessages     float64 `json:"sent"`
+	ReceivedMessages float64 `json:"received"`
+	SentBytes        float64 `json:"sentBytes"`
+	ReceivedBytes    float64 `json:"receivedBytes"`
 }
 
 func (r *rates) add(o rates) {
-	r.Sent, r.Received = r.Sent+o.Sent, r.Received+o.Received
+	r.SentMessages, r.ReceivedMessages = r.SentMessages+o.SentMessages, r.ReceivedMessages+o.ReceivedMessages
 	r.SentBytes, r.ReceivedBytes = r.SentBytes+o.SentBytes, r.ReceivedBytes+o.ReceivedBytes
 }
 
 // reversed returns the rates as the other process has them.
-func (r rates) reversed() rates { return rates{r.Received, r.Sent, r.ReceivedBytes, r.SentBytes} }
+func (r rates) reversed() rates {
+	return rates{r.ReceivedMessages, r.SentMessages, r.ReceivedBytes, r.SentBytes}
+}
 
 // since returns the rates between two counts. Lower counts belong to a new session, and begin at 0.
 func (c counts) since(last counts, seconds float64) rates {
@@ -160,31 +162,31 @@ func (c counts) since(last counts, seconds float64) rates {
 		}
 		return math.Round(10*float64(now-before)/seconds) / 10
 	}
-	return rates{per(c.sent, last.sent), per(c.received, last.received), per(c.sentBytes, last.sentBytes), per(c.receivedBytes, last.receivedBytes)}
+	return rates{per(c.sentMessages, last.sentMessages), per(c.receivedMessages, last.receivedMessages), per(c.sentBytes, last.sentBytes), per(c.receivedBytes, last.receivedBytes)}
 }
 
 // rankRates returns the rates of each link of a rank. ok is false if the rank has not answered lately, and isRated if two answers are recent.
 func (t *traffic) rankRates(rank int, now time.Time) (all map[link]rates, comms int, ok, isRated bool) {
-	s, ok := t.latest[rank]
+	s, ok := t.latestSamples[rank]
 	if !ok || now.Sub(s.arrivedAt) > staleAfter {
 		return nil, 0, false, false
 	}
-	last, hasLast := t.previous[rank]
-	isRated = hasLast && s.arrivedAt.Sub(last.arrivedAt) <= staleAfter && s.at > last.at
+	last, hasLast := t.previousSamples[rank]
+	isRated = hasLast && s.arrivedAt.Sub(last.arrivedAt) <= staleAfter && s.atNanos > last.atNanos
 	all = map[link]rates{}
-	for l, c := range s.links {
+	for l, c := range s.countsByLink {
 		if all[l] = (rates{}); isRated {
-			all[l] = c.since(last.links[l], float64(s.at-last.at)/1e9)
+			all[l] = c.since(last.countsByLink[l], float64(s.atNanos-last.atNanos)/1e9)
 		}
 	}
-	return all, s.comms, true, isRated
+	return all, s.commCount, true, isRated
 }
 
-// pair is the traffic of two ranks over one transport. Rates are those of the lower rank A.
+// pair is the traffic of two ranks over one transport. Rates are those of LowerRank.
 type pair struct {
-	A         int    `json:"a"`
-	B         int    `json:"b"`
-	Transport string `json:"via"`
+	LowerRank  int    `json:"a"`
+	HigherRank int    `json:"b"`
+	Transport  string `json:"via"`
 	rates
 }
 
@@ -192,15 +194,15 @@ type pair struct {
 func pairs(byRank map[int]map[link]rates) (all []pair) {
 	for a, links := range byRank {
 		for l, r := range links {
-			if l.peer >= a {
-				all = append(all, pair{a, l.peer, l.transport, r})
-			} else if _, isKnown := byRank[l.peer][link{a, l.transport}]; !isKnown {
-				all = append(all, pair{l.peer, a, l.transport, r.reversed()})
+			if l.peerRank >= a {
+				all = append(all, pair{a, l.peerRank, l.transport, r})
+			} else if _, isKnown := byRank[l.peerRank][link{a, l.transport}]; !isKnown {
+				all = append(all, pair{l.peerRank, a, l.transport, r.reversed()})
 			}
 		}
 	}
 	slices.SortFunc(all, func(x, y pair) int {
-		return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B), cmp.Compare(x.Transport, y.Transport))
+		return cmp.Or(cmp.Compare(x.LowerRank, y.LowerRank), cmp.Compare(x.HigherRank, y.HigherRank), cmp.Compare(x.Transport, y.Transport))
 	})
 	return all
 }

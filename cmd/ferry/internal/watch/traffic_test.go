@@ -50,7 +50,7 @@ func TestTraffic_TwoReports_GiveRates(t *testing.T) {
 		t.Errorf("of a new peer %v, want %v", links, want)
 	}
 	c.round(at(2000), map[int][]byte{0: body(3500, peer(1, "shm", 7))}) // Another session.
-	if links, _, _, _ := c.rankRates(0, at(2000)); links[link{1, "shm"}].Sent != 7 {
+	if links, _, _, _ := c.rankRates(0, at(2000)); links[link{1, "shm"}].SentMessages != 7 {
 		t.Errorf("of a new session %v", links)
 	}
 	if _, _, ok, _ := c.rankRates(0, at(2000).Add(staleAfter+1)); ok {
@@ -63,8 +63,8 @@ func TestTraffic_UnrequestedOrInvalidReports_AreDropped(t *testing.T) {
 	c.add(0, body(1), at(0))
 	c.round(at(1000), map[int][]byte{0: body(1, peer(1, "shm", 1)), 1: []byte("{"), 2: []byte(`{"peers":[{"rank":-1,"via":"shm"}]}`), 3: body(1, strings.Repeat(peer(1, "shm", 1)+",", 1000)+peer(1, "shm", 1))})
 	c.add(0, body(2, peer(1, "shm", 100)), at(1001)) // A second answer.
-	if len(c.latest) != 2 || c.latest[0].links[link{1, "shm"}].sent != 1 || len(c.latest[2].links) != 0 {
-		t.Errorf("reports %+v", c.latest)
+	if len(c.latestSamples) != 2 || c.latestSamples[0].countsByLink[link{1, "shm"}].sentMessages != 1 || len(c.latestSamples[2].countsByLink) != 0 {
+		t.Errorf("reports %+v", c.latestSamples)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestTraffic_SilentRank_IsOverdueUntilItAnswers(t *testing.T) {
 		c.round(at(1000*s), map[int][]byte{0: body(1000 * s), 1: nil})
 	}
 	if c.isOverdue(0, at(3000)) || !c.isOverdue(1, at(3000)) || c.isOverdue(2, at(3000)) {
-		t.Errorf("pending %v", c.pending)
+		t.Errorf("pending %v", c.unansweredSince)
 	}
 	c.add(1, body(3000), at(3000))
 	if c.isOverdue(1, at(9000)) {
@@ -102,7 +102,7 @@ func TestPage_RankOpensASession_EarlierRequestIsForgotten(t *testing.T) {
 	p.ObserveProc(server.ProcEvent{Rank: 1, State: server.ProcOpen})
 	p.traffic.round(at(60000), map[int][]byte{0: nil, 1: nil})
 	if p.traffic.isOverdue(1, at(60000)) || !p.traffic.isOverdue(1, at(63000)) {
-		t.Errorf("pending %v", p.traffic.pending)
+		t.Errorf("pending %v", p.traffic.unansweredSince)
 	}
 }
 
@@ -111,13 +111,13 @@ func TestTraffic_AnswerBeforeExpect_Counts(t *testing.T) {
 	c.begin(at(0))
 	c.add(0, body(1), at(0))
 	c.expect([]int{0})
-	if len(c.pending) != 0 || len(c.latest) != 1 {
-		t.Errorf("pending %v, reports %v", c.pending, c.latest)
+	if len(c.unansweredSince) != 0 || len(c.latestSamples) != 1 {
+		t.Errorf("pending %v, reports %v", c.unansweredSince, c.latestSamples)
 	}
 	c.begin(at(1000))
 	c.expect(nil) // The rank has no session.
-	if len(c.latest) != 0 {
-		t.Errorf("reports of a rank without a session: %v", c.latest)
+	if len(c.latestSamples) != 0 {
+		t.Errorf("reports of a rank without a session: %v", c.latestSamples)
 	}
 }
 
@@ -135,14 +135,14 @@ func TestState_ManyRanksAndPairs_LeavesOutTheQuietest(t *testing.T) {
 	s := state{}
 	for r := range mostRanks + 3 {
 		s.Ranks = append(s.Ranks, rankState{Rank: r, State: "open", rates: rates{SentBytes: float64(r)}})
-		s.Pairs = append(s.Pairs, pair{A: r, B: r, rates: rates{SentBytes: float64(r)}})
+		s.Pairs = append(s.Pairs, pair{LowerRank: r, HigherRank: r, rates: rates{SentBytes: float64(r)}})
 	}
 	s.Ranks[0].State = "failed"
 	s.trim()
 	if s.MoreRanks != 3 || len(s.Ranks) != mostRanks || s.Ranks[0].Rank != 0 || s.Ranks[1].Rank != 4 {
 		t.Errorf("%d ranks are left out, the first are %v", s.MoreRanks, s.Ranks[:2])
 	}
-	if s.MorePairs != 3 || len(s.Pairs) != mostPairs || s.Pairs[0].A != 3 {
+	if s.MorePairs != 3 || len(s.Pairs) != mostPairs || s.Pairs[0].LowerRank != 3 {
 		t.Errorf("%d pairs are left out, the first is %v", s.MorePairs, s.Pairs[0])
 	}
 }

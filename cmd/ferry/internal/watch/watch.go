@@ -24,36 +24,36 @@ import (
 
 // bounds limit the clients of a page.
 type bounds struct {
-	// Clients that are served. Others get status 503.
-	clients int
-	// Open connections. The oldest one without a valid request is dropped for another one.
-	connections int
-	// Time for a request to arrive, for its response to be read, and until the next request.
-	patience time.Duration
+	// Further clients get status 503.
+	maxClients int
+	// The oldest connection without a valid request is dropped for another one.
+	maxConnections int
+	// For a request to arrive, for its response to be read, and until the next request.
+	clientTimeout time.Duration
 }
 
-var defaultBounds = bounds{clients: 64, connections: 128, patience: 10 * time.Second}
+var defaultBounds = bounds{maxClients: 64, maxConnections: 128, clientTimeout: 10 * time.Second}
 
 // A Page shows one job. Open makes one, and Close ends it.
 type Page struct {
-	secret   string
-	listener net.Listener
-	server   *http.Server
-	served   chan struct{}
-	clients  clientTable
+	pathSecret string
+	listener   net.Listener
+	server     *http.Server
+	serveDone  chan struct{}
+	clients    clientTable
 
-	// Current time, which tests replace.
-	now       func() time.Time
-	startedAt time.Time
+	// Tests replace it.
+	currentTime func() time.Time
+	startedAt   time.Time
 
 	mu sync.Mutex
 	// nil before the job begins.
-	job     job
-	program string
-	// Nodes of a divided job, else 0 or 1.
-	nodes   int
-	history history
-	traffic traffic
+	liveJob     job
+	commandLine string
+	// Of a divided job, else 0 or 1.
+	nodeCount int
+	history   history
+	traffic   traffic
 }
 
 // job is the source of a page's content (launch.Live).
@@ -75,23 +75,23 @@ func open(b bounds) (*Page, error) {
 	}
 	var secret [16]byte
 	rand.Read(secret[:])
-	p := &Page{secret: hex.EncodeToString(secret[:]), listener: l, served: make(chan struct{}), now: time.Now, startedAt: time.Now()}
+	p := &Page{pathSecret: hex.EncodeToString(secret[:]), listener: l, serveDone: make(chan struct{}), currentTime: time.Now, startedAt: time.Now()}
 	p.clients.init(b)
 	p.server = p.makeServer(b)
 	go func() {
-		defer close(p.served)
+		defer close(p.serveDone)
 		_ = p.server.Serve(l) // It returns at Close.
 	}()
 	return p, nil
 }
 
 // URL returns the address of the page.
-func (p *Page) URL() string { return fmt.Sprintf("http://%s/%s/", p.listener.Addr(), p.secret) }
+func (p *Page) URL() string { return fmt.Sprintf("http://%s/%s/", p.listener.Addr(), p.pathSecret) }
 
 // Close ends all connections. A second Close has no effect.
 func (p *Page) Close() error {
 	err := p.server.Close()
-	<-p.served
+	<-p.serveDone
 	return err
 }
 
@@ -99,7 +99,7 @@ func (p *Page) Close() error {
 func (p *Page) Begin(live launch.Live) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.job, p.program, p.nodes = live, live.CommandLine, live.NodeCount
+	p.liveJob, p.commandLine, p.nodeCount = live, live.CommandLine, live.NodeCount
 }
 
 // ObservePset implements launch.Observer.
@@ -118,7 +118,7 @@ func (p *Page) ObserveProc(ev server.ProcEvent) {
 func (p *Page) record(c change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.At = p.now().Sub(p.startedAt).Milliseconds()
+	c.AtMillis = p.currentTime().Sub(p.startedAt).Milliseconds()
 	p.history.add(c)
 }
 
@@ -126,13 +126,13 @@ func (p *Page) record(c change) {
 func (p *Page) ObserveTraffic(rank int, body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.traffic.add(rank, body, p.now())
+	p.traffic.add(rank, body, p.currentTime())
 }
 
 // requestTraffic requests the counts of all ranks if the last request was a second ago.
 func (p *Page) requestTraffic(j job) {
 	p.mu.Lock()
-	isDue := p.traffic.begin(p.now())
+	isDue := p.traffic.begin(p.currentTime())
 	p.mu.Unlock()
 	if !isDue {
 		return
