@@ -65,7 +65,7 @@ func TestMatrix_CommandOfRow_RunsThatCellOnly(t *testing.T) {
 		// A stack is opened before anything else.
 		got := again.Rows[len(again.Rows)-1]
 		if n := len(again.Rows); n > 2 || n == 2 && again.Rows[0].Case != report.OpenCase ||
-			got.Stack != row.Stack || got.Case != row.Case || got.Status != report.Pass || got.Command != row.Command || got.Ranks != row.Ranks {
+			got.Stack != row.Stack || got.Case != row.Case || got.Status != report.Pass || got.Command != row.Command || got.RankCount != row.RankCount {
 			t.Errorf("%s: %+v", row.Command, again.Rows)
 		}
 	}

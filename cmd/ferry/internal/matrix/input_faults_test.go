@@ -119,8 +119,8 @@ func TestMatrix_Interrupt_WritesPartialReportAtOnce(t *testing.T) {
 	r := c.wait(130)
 	expect(t, r, "ob1+hang", "btltest/CapsArePlausibleAndFixed", report.Pass, "")
 	expect(t, r, "ob1+hang", "btltest/FramesOfEverySizeArriveWholeAndInOrder", report.Skip, "interrupt")
-	if !strings.Contains(r.Partial, "interrupt") {
-		t.Errorf("partial: %q", r.Partial)
+	if !strings.Contains(r.EndReason, "interrupt") {
+		t.Errorf("partial: %q", r.EndReason)
 	}
 }
 

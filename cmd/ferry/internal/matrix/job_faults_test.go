@@ -86,8 +86,8 @@ func TestJob_BrokenStack_ContinuesWithNext(t *testing.T) {
 				bad++
 			}
 		}
-		if bad == 0 || r.Partial != "" {
-			t.Errorf("%s: %d cases failed; partial: %q", broken, bad, r.Partial)
+		if bad == 0 || r.EndReason != "" {
+			t.Errorf("%s: %d cases failed; partial: %q", broken, bad, r.EndReason)
 		}
 		passes(t, r, "ob1+shm", 10)
 	}
@@ -100,8 +100,8 @@ func TestJob_RankHangs_IsNamed(t *testing.T) {
 	const first = "conform/2/message/every size arrives whole"
 	expect(t, r, "ob1+hang", first, report.Timeout, "rank [01] .*ignores its deadline")
 	expect(t, r, "ob1+shm", report.OpenCase, report.Skip, "not run: rank")
-	if !strings.Contains(r.Partial, "hangs in "+first) {
-		t.Errorf("partial: %q", r.Partial)
+	if !strings.Contains(r.EndReason, "hangs in "+first) {
+		t.Errorf("partial: %q", r.EndReason)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestJob_RankIsTerminated_FailsNothing(t *testing.T) {
 	c.signalRank(1, syscall.SIGTERM)
 	r := c.wait(128 + int(syscall.SIGTERM))
 	passes(t, r, "ob1+shm", 0)
-	if r != nil && !strings.Contains(r.Partial, "interrupt") {
-		t.Errorf("partial: %q", r.Partial)
+	if r != nil && !strings.Contains(r.EndReason, "interrupt") {
+		t.Errorf("partial: %q", r.EndReason)
 	}
 }
 
@@ -151,8 +151,8 @@ func TestJob_Interrupt_FailsNoCase(t *testing.T) {
 			interrupt(c)
 			r := c.wait(130)
 			passes(t, r, "ob1+shm", 0)
-			if r != nil && !strings.Contains(r.Partial, "interrupt") {
-				t.Errorf("%s at %s: partial: %q", who, begins, r.Partial)
+			if r != nil && !strings.Contains(r.EndReason, "interrupt") {
+				t.Errorf("%s at %s: partial: %q", who, begins, r.EndReason)
 			}
 			expect(t, r, "ob1+shm", "bench/rate", report.Skip, "not run: interrupt")
 		}
@@ -171,7 +171,7 @@ func TestJob_RankZeroDies_LeavesReport(t *testing.T) {
 		t.Errorf("what was found before is lost: %+v", got)
 	}
 	expect(t, r, "ob1+hang", report.OpenCase, report.Skip, "not run: no results after the start of stack ob1.hang")
-	if r.Partial == "" {
+	if r.EndReason == "" {
 		t.Error("the report is not marked")
 	}
 	lines := strings.Split(strings.TrimSpace(c.out.String()), "\n")

@@ -328,7 +328,7 @@ func (x *execution) execute(p *plan.Plan) error {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 	terminal := report.NewTerminal(text, look)
-	terminal.Aloud = x.isJob
+	terminal.PrintsStarts = x.isJob
 	found, err := x.run(p, terminal)
 	terminal.Close()
 	if err != nil {
@@ -349,9 +349,9 @@ func (x *execution) execute(p *plan.Plan) error {
 	switch {
 	case err != nil:
 		return err
-	case found.Partial != "" && x.isInterrupted():
+	case found.EndReason != "" && x.isInterrupted():
 		return exit.Status(statusInterrupted)
-	case found.Partial != "" || found.Failed() || compared.Failed():
+	case found.EndReason != "" || found.Failed() || compared.Failed():
 		return exit.Status(exit.Failed) // The text has the reason.
 	}
 	return nil
@@ -373,7 +373,7 @@ func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
 func list(w io.Writer, p *plan.Plan) error {
 	var b strings.Builder
 	for i, s := range p.Stacks {
-		if s.Reason != "" {
+		if s.AbsentReason != "" {
 			fmt.Fprintf(&b, "%s: %s\n", s.Name, s.Missing())
 			continue
 		}

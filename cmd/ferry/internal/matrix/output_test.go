@@ -22,7 +22,7 @@ func TestReport_WriteFails_KeepsEarlierOne(t *testing.T) {
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) > 0 {
 		t.Errorf("a run that is killed leaves %v", files)
 	}
-	if err := outs.save(&report.Report{Partial: "not yet"}, nil, false); err != nil {
+	if err := outs.save(&report.Report{EndReason: "not yet"}, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)

@@ -68,7 +68,7 @@ func TestMatrix_TransportForOneProcess_RunsAlone(t *testing.T) {
 		t.Errorf("cases: %v", families)
 	}
 	passes(t, r, stack, 5)
-	if s := r.Stacks[0]; !s.Self || s.Device != "nothing" {
+	if s := r.Stacks[0]; !s.ReachesOnlySelf || s.Device != "nothing" {
 		t.Errorf("%+v: its messages go by another transport", s)
 	}
 }

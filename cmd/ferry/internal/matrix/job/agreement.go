@@ -29,7 +29,7 @@ func (j *Job) sharedSettings() []sharedSetting {
 	}
 	return []sharedSetting{
 		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.CaseLimit.String()},
-		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().Ferry},
+		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().FerryVersion},
 	}
 }
 

@@ -76,7 +76,7 @@ func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	return jobs, s
 }
 
-var testStacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm", Set: []string{"pml=ob1", "btl=shm,self"}}}
+var testStacks = []report.Stack{{Name: "ob1+shm", PML: "ob1", ViaComponent: "btl shm", SetParams: []string{"pml=ob1", "btl=shm,self"}}}
 
 // runInterrupted runs a job of three ranks, in which one rank is interrupted before its step of that number. ended
 // reports that the rank had fewer steps.
@@ -132,13 +132,13 @@ func TestRun_OneRankIsInterrupted_NoCaseFails(t *testing.T) {
 				}
 			}
 			if ended {
-				if r.Partial != "" || len(r.Rows) < 2 || step < 5 {
+				if r.EndReason != "" || len(r.Rows) < 2 || step < 5 {
 					t.Errorf("rank %d has no more than %d steps: %+v", rank, step, r)
 				}
 				break
 			}
-			if r.Partial != "" && !strings.HasPrefix(r.Partial, "interrupt") {
-				t.Errorf("rank %d, step %d: partial %q", rank, step, r.Partial)
+			if r.EndReason != "" && !strings.HasPrefix(r.EndReason, "interrupt") {
+				t.Errorf("rank %d, step %d: partial %q", rank, step, r.EndReason)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 func jobOf(cases string) *Job {
 	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
 	j.Suite.Ranks = []int{3}
-	j.plan = j.PlanFor([]report.Stack{{Name: "ob1+shm", PML: "ob1", Via: "btl shm"}})
+	j.plan = j.PlanFor([]report.Stack{{Name: "ob1+shm", PML: "ob1", ViaComponent: "btl shm"}})
 	j.record = j.plan.Begin(nil)
 	return j
 }
@@ -53,7 +53,7 @@ func TestRecordLogs_RanksDiffer_WorstStatusAndAllReasons(t *testing.T) {
 		{Case: first, Status: report.Fail, Reason: "rank 0 (a), rank 2 (b): hung; rank 1 (a): lost", Seconds: 3},
 		{Case: second, Status: report.Skip, Reason: "not run: the stack was given up after " + first},
 	} {
-		if got := r.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.Abandoned != (i == 2) {
+		if got := r.Rows[i]; got.Case != want.Case || got.Status != want.Status || got.Reason != want.Reason || got.Seconds != want.Seconds || got.IsAbandoned != (i == 2) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}

@@ -54,7 +54,7 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 		}
 		for _, e := range a.Events {
 			if e.Case == report.OpenCase && e.Status == report.Pass {
-				isOpen, s.Device, s.Mode = true, e.Device, e.Mode
+				isOpen, s.Device, s.TagLayout = true, e.Device, e.Mode
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 				if len(logs) < len(j.group) {
 					continue
 				}
-				row.Status, row.Abandoned, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
+				row.Status, row.IsAbandoned, row.Reason = report.Skip, true, "not run: the stack was given up after "+strings.Join(lastCases, ", ")
 			}
 			j.record.AddRow(*s, row)
 		}

@@ -19,8 +19,8 @@ import (
 func (j *Job) runStack(ctx context.Context, i int) error {
 	s := j.plan.Stacks[i]
 	switch {
-	case s.Reason != "":
-		j.recordUnrun(i, s.Absent(), s.Reason)
+	case s.AbsentReason != "":
+		j.recordUnrun(i, s.Absent(), s.AbsentReason)
 		return nil
 	case j.IsIdle(s):
 		j.recordUnrun(i, report.Skip, "no message leaves the process: run `ferry matrix` without --job on a node")
@@ -85,7 +85,7 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 // openSession opens a session over a stack.
 func (j *Job) openSession(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
-	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].Set))...)
+	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].SetParams))...)
 	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)

@@ -72,11 +72,11 @@ func TestFilterReport_StackIsNotSelected_IsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := &report.Report{Stacks: base.Stacks[:1], Rows: base.Rows[:1]}
-	if got := report.Compare(c.FilterReport(base), now, 0); strings.Join(got.Gone, " ") != "ob1+gone" {
-		t.Errorf("gone: %q", got.Gone)
+	if got := report.Compare(c.FilterReport(base), now, 0); strings.Join(got.BaseOnlyStacks, " ") != "ob1+gone" {
+		t.Errorf("gone: %q", got.BaseOnlyStacks)
 	}
 	var all *Components
-	if got := report.Compare(all.FilterReport(base), now, 0); len(got.Gone) != 2 {
-		t.Errorf("of all: %q", got.Gone)
+	if got := report.Compare(all.FilterReport(base), now, 0); len(got.BaseOnlyStacks) != 2 {
+		t.Errorf("of all: %q", got.BaseOnlyStacks)
 	}
 }

@@ -137,12 +137,12 @@ func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
 	if i < 0 {
 		return
 	}
-	row.Excluded = x.entries[i].Reason
+	row.ExclusionReason = x.entries[i].Reason
 	if link := x.entries[i].Link; link != "" {
-		row.Excluded += " (" + link + ")"
+		row.ExclusionReason += " (" + link + ")"
 	}
 	if row.Status.Bad() {
-		row.Reason = fmt.Sprintf("excluded: %s; it was a %s: %s", row.Excluded, row.Status, row.Reason)
+		row.Reason = fmt.Sprintf("excluded: %s; it was a %s: %s", row.ExclusionReason, row.Status, row.Reason)
 		row.Status = report.Skip
 	}
 }
@@ -150,14 +150,14 @@ func (x *Exclusions) Apply(s report.Stack, row *report.Row) {
 // Notes lists the exclusions without a matching case in a full run that has their stack, because a case was renamed
 // or is misspelled.
 func (x *Exclusions) Notes(r *report.Report) []string {
-	if x == nil || r.Suite != "full" || r.Partial != "" {
+	if x == nil || r.Suite != "full" || r.EndReason != "" {
 		return nil
 	}
 	var notes []string
 	for _, e := range x.entries {
 		stack, meant := "", false
 		for _, s := range r.Stacks {
-			if !e.matchesStack(s) || s.Reason != "" {
+			if !e.matchesStack(s) || s.AbsentReason != "" {
 				continue
 			}
 			stack = s.Name

@@ -139,7 +139,7 @@ func TestApply_RowMatchesOrNot_OnlyMatchesAreExcluded(t *testing.T) {
 	} {
 		row := report.Row{Stack: c.stack.Name, Case: c.name, Status: c.before, Reason: "as it was"}
 		some(t).Apply(c.stack, &row)
-		if row.Status != c.want || (row.Excluded != "") != c.marked {
+		if row.Status != c.want || (row.ExclusionReason != "") != c.marked {
 			t.Errorf("%+v: became %+v", c, row)
 		}
 		if row.Status == report.Skip && c.before.Bad() && (!strings.Contains(row.Reason, "mixes up (claim.c)") || !strings.Contains(row.Reason, string(c.before)+": as it was")) {
@@ -162,12 +162,12 @@ func TestApply_OtherReason_IsNotExcluded(t *testing.T) {
 	}
 	for reason, excluded := range map[string]string{"rank 1: message 3 arrived changed": "known", "SIGSEGV: segmentation violation": "other", "it did not end within 8s": ""} {
 		row := report.Row{Case: "c", Status: report.Fail, Reason: reason}
-		if x.Apply(report.Stack{Name: "s"}, &row); row.Excluded != excluded || row.Status.Bad() != (excluded == "") {
+		if x.Apply(report.Stack{Name: "s"}, &row); row.ExclusionReason != excluded || row.Status.Bad() != (excluded == "") {
 			t.Errorf("%s: %+v", reason, row)
 		}
 	}
 	row := report.Row{Case: "c", Status: report.Pass}
-	if x.Apply(report.Stack{Name: "s"}, &row); row.Excluded != "known" {
+	if x.Apply(report.Stack{Name: "s"}, &row); row.ExclusionReason != "known" {
 		t.Errorf("what passes asks for no removal: %+v", row)
 	}
 }
@@ -175,13 +175,13 @@ func TestApply_OtherReason_IsNotExcluded(t *testing.T) {
 func TestNotes_ExclusionWithoutCase_IsNoted(t *testing.T) {
 	stack := report.Stack{Name: "cm+ofi net;ofi_rxm", Library: "libfabric 1.17"}
 	run := func(suite, partial, name string, s report.Stack) []string {
-		return some(t).Notes(&report.Report{Suite: suite, Partial: partial, Stacks: []report.Stack{s}, Rows: []report.Row{{Stack: s.Name, Case: name, Status: report.Pass}}})
+		return some(t).Notes(&report.Report{Suite: suite, EndReason: partial, Stacks: []report.Stack{s}, Rows: []report.Row{{Stack: s.Name, Case: name, Status: report.Pass}}})
 	}
 	if notes := run("full", "", "mtltest/Other", stack); len(notes) != 1 || !strings.Contains(notes[0], "f: exclusion 1 matches no case of cm+ofi net;ofi_rxm") {
 		t.Errorf("a full run notes %q", notes)
 	}
 	gone, recent := stack, stack
-	gone.Reason, recent.Library = "no device", "libfabric 1.22"
+	gone.AbsentReason, recent.Library = "no device", "libfabric 1.22"
 	for what, notes := range map[string][]string{
 		"with the case":        run("full", "", "mtltest/ClaimedMessage", stack),
 		"of quick":             run("quick", "", "mtltest/Other", stack),

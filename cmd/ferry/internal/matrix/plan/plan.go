@@ -68,7 +68,7 @@ func (r *Request) MakePlan(ctx context.Context, survey SurveyFunc) (*Plan, error
 	}
 	p := r.PlanFor(stacks)
 	if r.Cases != nil && !r.Cases.MatchString(report.OpenCase) &&
-		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.Reason == "" }) &&
+		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.AbsentReason == "" }) &&
 		!slices.ContainsFunc(p.Columns, func(c []Column) bool { return len(c) > 1 }) {
 		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
 	}
@@ -85,7 +85,7 @@ func (r *Request) markRequired(stacks []report.Stack) error {
 		}
 	}
 	for i, s := range stacks {
-		stacks[i].Required = r.Components.hasName(s.Name) || r.Require != nil && r.Require.Includes(s.Name)
+		stacks[i].IsRequired = r.Components.hasName(s.Name) || r.Require != nil && r.Require.Includes(s.Name)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (r *Request) PlanFor(stacks []report.Stack) *Plan {
 	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
 	for i, s := range stacks {
 		p.Columns[i] = []Column{openColumn(s, r.Ranks, r.Values)}
-		if s.Reason != "" || r.IsIdle(s) {
+		if s.AbsentReason != "" || r.IsIdle(s) {
 			continue
 		}
 		for _, c := range r.Suite.columnsOf(s) {
@@ -149,7 +149,7 @@ func (r *Request) IsBad(s report.Stack, row report.Row) bool {
 
 // Row returns the row of a case.
 func (r *Request) Row(s report.Stack, c Column, cell string, status report.Status, reason string) report.Row {
-	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, Ranks: c.Ranks, Status: status, Reason: reason}
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, RankCount: c.Ranks, Status: status, Reason: reason}
 	words, set, cases := []string{"ferry", "matrix"}, r.Set, "^"+regexp.QuoteMeta(cell)+"$"
 	switch {
 	case r.Ranks > 0 && c.IsKit():
@@ -157,7 +157,7 @@ func (r *Request) Row(s report.Stack, c Column, cell string, status report.Statu
 	case r.Ranks > 0:
 		words = []string{"ferry", "run", "-n", fmt.Sprint(r.Ranks), "ferry", "matrix", "--job"}
 	case c.Bench != nil:
-		words, set, cases = append([]string{"ferry", "bench"}, c.Bench...), slices.Concat(set, s.Set), ""
+		words, set, cases = append([]string{"ferry", "bench"}, c.Bench...), slices.Concat(set, s.SetParams), ""
 	case strings.HasPrefix(c.Name, "conform/") && !s.Alone():
 		words = append(words, "--ranks", fmt.Sprint(c.Ranks))
 	}
@@ -275,7 +275,7 @@ type Record struct {
 // Begin returns a new record and notifies the observer, which may be nil.
 func (p *Plan) Begin(o report.Observer) *Record {
 	r := &Record{Plan: p, observer: o, beganAt: time.Now(), rows: map[[2]string]report.Row{}}
-	r.Report = &report.Report{Suite: p.Suite.Name, Started: r.beganAt.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
+	r.Report = &report.Report{Suite: p.Suite.Name, StartedAt: r.beganAt.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
 	if o != nil {
 		counts := map[string]int{}
 		for i, s := range p.Stacks {
@@ -298,7 +298,7 @@ func (r *Record) BeginCase(s report.Stack, cell string) {
 // AddRow applies the exclusions to a row, adds it, and returns it as it is in the report.
 func (r *Record) AddRow(s report.Stack, row report.Row) report.Row {
 	r.Exclude.Apply(s, &row)
-	if s.Required && row.Case == report.OpenCase && row.Status.Absent() {
+	if s.IsRequired && row.Case == report.OpenCase && row.Status.Absent() {
 		row.Status, row.Reason = report.Fail, fmt.Sprintf("it was asked for by name, and is %s: %s", row.Status, row.Reason)
 	}
 	r.mu.Lock()
@@ -316,7 +316,7 @@ func (r *Record) Complete(partial string) *report.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := *r.Report
-	out.Partial = partial
+	out.EndReason = partial
 	for i, s := range out.Stacks {
 		open, hasOpen := r.rows[[2]string{s.Name, report.OpenCase}]
 		for _, c := range r.Columns[i] {

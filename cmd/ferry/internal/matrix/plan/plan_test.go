@@ -15,7 +15,7 @@ import (
 
 // Stacks share the suite's benchmarks.
 func TestPlanFor_CasesOfOneStack_KeepTheNext(t *testing.T) {
-	stacks := []report.Stack{{Name: "a", Via: "btl a"}, {Name: "b", Via: "btl b"}, {Name: "gone", Reason: "no device"}}
+	stacks := []report.Stack{{Name: "a", ViaComponent: "btl a"}, {Name: "b", ViaComponent: "btl b"}, {Name: "gone", AbsentReason: "no device"}}
 	r := &Request{Suite: Quick(), Cases: regexp.MustCompile("^(conform/2/group/empty)?$")}
 	p := r.PlanFor(stacks)
 	for i, want := range [][]string{{"open", "conform/2/group/empty"}, {"open", "conform/2/group/empty"}, {"open"}} {
@@ -36,9 +36,9 @@ func TestColumns_EachStack_HasCasesOnGoroutineRanks(t *testing.T) {
 		ranks int // Of a launcher.
 		want  string
 	}{
-		{report.Stack{Name: "a", Via: "btl a"}, 0, "conform/2x2"},
-		{report.Stack{Name: "ob1+self", Via: "btl self"}, 0, "conform/1x2"},
-		{report.Stack{Name: "cm+ofi net", Via: "mtl ofi"}, 3, "conform/3x2"},
+		{report.Stack{Name: "a", ViaComponent: "btl a"}, 0, "conform/2x2"},
+		{report.Stack{Name: "ob1+self", ViaComponent: "btl self"}, 0, "conform/1x2"},
+		{report.Stack{Name: "cm+ofi net", ViaComponent: "mtl ofi"}, 3, "conform/3x2"},
 	} {
 		if r.Suite.Processes = 2; c.ranks > 0 {
 			r.Suite.Processes = c.ranks
@@ -66,7 +66,7 @@ func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
 		{Full(), "btl self", "conform/1", []string{sets}},
 		{Full(), "btl a", "conform/2x2", nil},
 	} {
-		s := report.Stack{Name: "ob1", Via: c.via}
+		s := report.Stack{Name: "ob1", ViaComponent: c.via}
 		var got []string
 		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{s}).Columns[0] {
 			for _, name := range []string{sets, adds} {
@@ -96,7 +96,7 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 		want int
 	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{Ranks: []int{4}, Processes: 4}, "btl a", 0}} {
 		found := map[string]int{}
-		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", Via: c.via}}).Columns[0] {
+		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", ViaComponent: c.via}}).Columns[0] {
 			for _, cell := range column.Cells {
 				name := column.CaseName(cell)
 				if !dies[name] {
@@ -118,7 +118,7 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 // Stacks selected by a pattern or left by an exclusion are not required.
 func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 	stacks := func() []report.Stack {
-		return []report.Stack{{Name: "a"}, {Name: "b net", Reason: "no device"}, {Name: "b old", Reason: "a defect", Refused: true}}
+		return []report.Stack{{Name: "a"}, {Name: "b net", AbsentReason: "no device"}, {Name: "b old", AbsentReason: "a defect", IsRefused: true}}
 	}
 	for _, c := range []struct {
 		components, require string
@@ -145,8 +145,8 @@ func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 		record := r.PlanFor(all).Begin(nil)
 		for i, want := range c.open {
 			s := all[i+1]
-			row := record.AddRow(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.Reason))
-			if row.Status != want || !strings.HasSuffix(row.Reason, s.Reason) {
+			row := record.AddRow(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.AbsentReason))
+			if row.Status != want || !strings.HasSuffix(row.Reason, s.AbsentReason) {
 				t.Errorf("components %q, require %q: %s is %s: %s", c.components, c.require, s.Name, row.Status, row.Reason)
 			}
 		}
@@ -171,7 +171,7 @@ func TestLimitOf_StackWithLibrary_ExceedsThatOfItsLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofi, shm := report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}, report.Stack{Name: "ob1+shm", Via: "btl shm"}
+	ofi, shm := report.Stack{Name: "cm+ofi tcp", ViaComponent: "mtl ofi"}, report.Stack{Name: "ob1+shm", ViaComponent: "btl shm"}
 	cases, first := NewColumn("conform/2", 2, "a"), openColumn(ofi, 0, nil)
 	r := &Request{Values: defaults, Suite: Quick()}
 	r.CaseLimit = r.Suite.CaseLimit

@@ -60,11 +60,11 @@ func (r *Request) findStacks(ctx context.Context, survey SurveyFunc) ([]report.S
 		return nil, err
 	}
 	for _, v := range verdicts {
-		base := report.Stack{Name: v.Name, PML: v.Name, Set: []string{"pml=" + v.Name}}
+		base := report.Stack{Name: v.Name, PML: v.Name, SetParams: []string{"pml=" + v.Name}}
 		c, _ := r.Registry.Lookup(framework.PML, v.Name)
 		found := []report.Stack{base}
 		if v.Status != framework.StatusUsable {
-			found[0].Reason = v.Why()
+			found[0].AbsentReason = v.Why()
 			all = append(all, found...)
 			continue
 		}
@@ -104,7 +104,7 @@ func (r *Request) disableMTLs(stacks []report.Stack) error {
 		names = append(names, c.Info().Name)
 	}
 	for i := range stacks {
-		stacks[i].Set = append(stacks[i].Set, "mtl=^"+strings.Join(names, ","))
+		stacks[i].SetParams = append(stacks[i].SetParams, "mtl=^"+strings.Join(names, ","))
 	}
 	return nil
 }
@@ -128,8 +128,8 @@ func (r *Request) transportKind(c framework.Component) (framework.Kind, error) {
 // stackOver returns the stack over a component.
 func stackOver(s report.Stack, kind framework.Kind, name string, set string) report.Stack {
 	s.Name += "+" + name
-	s.Via = string(kind) + " " + name
-	s.Set = append(slices.Clone(s.Set), set)
+	s.ViaComponent = string(kind) + " " + name
+	s.SetParams = append(slices.Clone(s.SetParams), set)
 	return s
 }
 
@@ -144,7 +144,7 @@ func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, survey 
 		}
 		s := stackOver(base, framework.BTL, v.Name, "btl="+list)
 		if v.Status != framework.StatusUsable {
-			s.Reason = v.Why()
+			s.AbsentReason = v.Why()
 		}
 		all = append(all, s)
 	}
@@ -152,13 +152,13 @@ func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, survey 
 	g.SetLimit(maxParallelSurveys)
 	for i := range all {
 		s := &all[i]
-		if s.Reason != "" || s.Alone() || !r.Components.Includes(s.Name) {
+		if s.AbsentReason != "" || s.Alone() || !r.Components.Includes(s.Name) {
 			continue
 		}
 		g.Go(func() error {
 			_, name := s.Transport()
-			if a, ok := survey(ctx, *s, Column{Name: Reaches, Cells: []string{s.Via}}, nil); ok && a.Alone {
-				s.Self, s.Set = true, append(slices.Clone(base.Set), "btl="+name) // With self, that would carry all messages.
+			if a, ok := survey(ctx, *s, Column{Name: Reaches, Cells: []string{s.ViaComponent}}, nil); ok && a.Alone {
+				s.ReachesOnlySelf, s.SetParams = true, append(slices.Clone(base.SetParams), "btl="+name) // With self, that would carry all messages.
 			}
 			return nil
 		})
@@ -191,7 +191,7 @@ func (r *Request) FixedParam() string {
 func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others []report.Stack, survey SurveyFunc) ([]report.Stack, error) {
 	name := sharedMemoryParam(base.PML)
 	if _, ok := r.Values.Spec(name); ok {
-		base.Set = append(base.Set, name+"=false") // The network carries messages of one node, too.
+		base.SetParams = append(base.SetParams, name+"=false") // The network carries messages of one node, too.
 	}
 	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
@@ -206,20 +206,20 @@ func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others 
 	}
 	// Available stacks come first.
 	slices.SortStableFunc(all, func(a, b report.Stack) int {
-		return cmp.Compare(min(len(a.Reason), 1), min(len(b.Reason), 1))
+		return cmp.Compare(min(len(a.AbsentReason), 1), min(len(b.AbsentReason), 1))
 	})
 	return all, nil
 }
 
 // stacksOverMTL surveys the providers of an MTL.
 func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework.Component, survey SurveyFunc) []report.Stack {
-	a, ok := survey(ctx, s, Column{Name: Providers, Cells: []string{s.Via}}, nil)
-	s.Reason = a.AbsentReason
+	a, ok := survey(ctx, s, Column{Name: Providers, Cells: []string{s.ViaComponent}}, nil)
+	s.AbsentReason = a.AbsentReason
 	surveyor, canSurvey := framework.As[mtl.Surveyor](c)
 	with := func(provider string) report.Stack {
 		p := s
 		p.Name, p.Provider = s.Name+" "+provider, provider
-		p.Set = append(slices.Clone(s.Set), "mtl."+c.Info().Name+".provider_include="+provider)
+		p.SetParams = append(slices.Clone(s.SetParams), "mtl."+c.Info().Name+".provider_include="+provider)
 		return p
 	}
 	all := []report.Stack{s}
@@ -256,7 +256,7 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 // applyCandidate sets the fields of a provider's stack from its survey. log is the library's reason for an
 // unavailable provider.
 func applyCandidate(s *report.Stack, a SurveyResult, log string) {
-	s.Reason = a.AbsentReason
+	s.AbsentReason = a.AbsentReason
 	offer := a.Offer
 	if offer == nil {
 		return
@@ -264,9 +264,9 @@ func applyCandidate(s *report.Stack, a SurveyResult, log string) {
 	s.Library = offer.Library
 	_, s.Device, _ = strings.Cut(offer.Name, " on ")
 	if offer.Refused || offer.Unavailable {
-		s.Reason, s.Hangs, s.Refused = offer.Reason, offer.Hangs, offer.Defect
+		s.AbsentReason, s.SurveyHangs, s.IsRefused = offer.Reason, offer.Hangs, offer.Defect
 	}
 	if offer.Unavailable && log != "" {
-		s.Reason += ": " + log
+		s.AbsentReason += ": " + log
 	}
 }

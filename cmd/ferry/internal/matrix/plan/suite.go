@@ -150,7 +150,7 @@ func (u Suite) columnsOf(s report.Stack) []Column {
 	ranks, processes, room := u.Ranks, u.Processes, u.Room
 	if s.Alone() {
 		ranks, processes, room = []int{1}, 1, 0
-	} else if s.Via != "" {
+	} else if s.ViaComponent != "" {
 		for _, p := range u.Policies {
 			all = append(all, NewColumn("pmltest/"+p.String(), 0, pmltest.Cases(pmltest.Stack{}, p).Names()...))
 		}

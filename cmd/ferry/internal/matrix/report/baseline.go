@@ -11,34 +11,34 @@ import (
 // A Comparison has the changes since an earlier report. A nil *Comparison is empty.
 type Comparison struct {
 	// Time and machine of the earlier report.
-	Base string
-	// Differences of the machines, or "".
-	Differs string
-	// Factor of --slower; 0 if speed was not compared.
-	Factor float64
+	BaseTitle string
+	// May be empty.
+	MachineDifferences string
+	// That of --slower; 0 if speed was not compared.
+	SlowerFactor float64
 
 	// Cases with both statuses.
 	NewlyFailing, NewlyPassing []string
-	Slower                     []Slowdown
+	SlowerBenches              []Slowdown
 	// Stacks in only one of the reports.
-	Gone, New []string
+	BaseOnlyStacks, NewStacks []string
 }
 
 // A Slowdown is a benchmark that is slower at some sizes.
 type Slowdown struct {
 	Stack, Case string
 	// At the largest difference.
-	Before, Now Point
-	Factor      float64
-	// Number of slower sizes, and of all.
-	Sizes, Of int
+	BasePoint, NewPoint Point
+	Factor              float64
+	// Numbers of message sizes.
+	SlowerSizes, ComparedSizes int
 }
 
 // Compare returns the changes from base to now. Newly failing are cases that fail or do not end and did not before,
-// cases that passed and are not run because of Row.Abandoned, and missing stacks. With slower above 1, figures that are
+// cases that passed and are not run because of Row.IsAbandoned, and missing stacks. With slower above 1, figures that are
 // worse by more than that factor are listed.
 func Compare(base, now *Report, slower float64) *Comparison {
-	c := &Comparison{Base: base.title(), Differs: differences(base.Machine, now.Machine), Factor: slower}
+	c := &Comparison{BaseTitle: base.title(), MachineDifferences: differences(base.Machine, now.Machine), SlowerFactor: slower}
 	before := map[[2]string]Row{}
 	for _, row := range base.Rows {
 		before[[2]string{row.Stack, row.Case}] = row
@@ -47,23 +47,23 @@ func Compare(base, now *Report, slower float64) *Comparison {
 		old := before[[2]string{row.Stack, row.Case}]
 		was := cmp.Or(string(old.Status), "not there")
 		switch {
-		case row.Status.Bad() && !old.Status.Bad(), (row.Status.Absent() || row.Abandoned) && old.Status == Pass:
+		case row.Status.Bad() && !old.Status.Bad(), (row.Status.Absent() || row.IsAbandoned) && old.Status == Pass:
 			c.NewlyFailing = append(c.NewlyFailing, fmt.Sprintf("%s  %s: %s (was: %s): %s", row.Stack, row.Case, row.Status, was, row.Reason))
-		case row.Status == Pass && (old.Status.Bad() || old.Status.Absent() || old.Abandoned || old.Status == Skip && old.Excluded != ""):
+		case row.Status == Pass && (old.Status.Bad() || old.Status.Absent() || old.IsAbandoned || old.Status == Skip && old.ExclusionReason != ""):
 			c.NewlyPassing = append(c.NewlyPassing, fmt.Sprintf("%s  %s (was: %s)", row.Stack, row.Case, was))
 		case row.Status == Pass && old.Status == Pass && slower > 1:
 			if s, is := slowdown(old, row, slower); is {
-				c.Slower = append(c.Slower, s)
+				c.SlowerBenches = append(c.SlowerBenches, s)
 			}
 		}
 	}
-	c.Gone, c.New = base.stacksWithout(now), now.stacksWithout(base)
+	c.BaseOnlyStacks, c.NewStacks = base.stacksWithout(now), now.stacksWithout(base)
 	return c
 }
 
 // Failed reports whether the comparison alone is a failure.
 func (c *Comparison) Failed() bool {
-	return c != nil && len(c.NewlyFailing)+len(c.Slower) > 0
+	return c != nil && len(c.NewlyFailing)+len(c.SlowerBenches) > 0
 }
 
 // Verdict summarizes a failed comparison in a sentence after a space, or returns "".
@@ -72,8 +72,8 @@ func (c *Comparison) Verdict() string {
 	if c != nil && len(c.NewlyFailing) > 0 {
 		worse = append(worse, Plural(len(c.NewlyFailing), "case")+" newly failing")
 	}
-	if c != nil && len(c.Slower) > 0 {
-		worse = append(worse, Plural(len(c.Slower), "benchmark")+" slower")
+	if c != nil && len(c.SlowerBenches) > 0 {
+		worse = append(worse, Plural(len(c.SlowerBenches), "benchmark")+" slower")
 	}
 	if worse == nil {
 		return ""
@@ -89,19 +89,19 @@ func slowdown(old, now Row, factor float64) (Slowdown, bool) {
 		if i < 0 || old.Points[i].Value == 0 || p.Value == 0 {
 			continue
 		}
-		s.Of++
+		s.ComparedSizes++
 		f := p.Value / old.Points[i].Value
 		if p.Unit != "us" { // of rates and bandwidths less is worse
 			f = 1 / f
 		}
 		if f > factor {
-			s.Sizes++
+			s.SlowerSizes++
 		}
 		if f > s.Factor {
-			s.Factor, s.Before, s.Now = f, old.Points[i], p
+			s.Factor, s.BasePoint, s.NewPoint = f, old.Points[i], p
 		}
 	}
-	return s, s.Sizes > 0
+	return s, s.SlowerSizes > 0
 }
 
 // title returns the time and the machine of a report.
@@ -110,10 +110,10 @@ func (r *Report) title() string {
 	if r.Machine.Host != "" {
 		s += " on " + r.Machine.Host
 	}
-	if !r.Started.IsZero() {
-		s += " of " + r.Started.UTC().Format(time.DateTime) + " UTC"
+	if !r.StartedAt.IsZero() {
+		s += " of " + r.StartedAt.UTC().Format(time.DateTime) + " UTC"
 	}
-	if r.Partial != "" {
+	if r.EndReason != "" {
 		s += ", not complete"
 	}
 	return strings.TrimSpace(s)
@@ -122,8 +122,8 @@ func (r *Report) title() string {
 // differences lists the differences of two machines that affect a comparison.
 func differences(a, b Machine) string {
 	pairs := [][3]string{
-		{"host", a.Host, b.Host}, {"CPU", a.CPU, b.CPU}, {"cores", fmt.Sprint(a.Cores), fmt.Sprint(b.Cores)},
-		{"kernel", a.Kernel, b.Kernel}, {"ferry", a.Ferry, b.Ferry},
+		{"host", a.Host, b.Host}, {"CPU", a.CPU, b.CPU}, {"cores", fmt.Sprint(a.CoreCount), fmt.Sprint(b.CoreCount)},
+		{"kernel", a.Kernel, b.Kernel}, {"ferry", a.FerryVersion, b.FerryVersion},
 	}
 	for _, now := range b.Libraries {
 		// A run that left stacks out may not have looked for their libraries.
@@ -161,18 +161,18 @@ func (c *Comparison) Lines() []string {
 	for _, x := range c.NewlyFailing {
 		lines = append(lines, "newly failing: "+x)
 	}
-	for _, s := range c.Slower {
+	for _, s := range c.SlowerBenches {
 		lines = append(lines, fmt.Sprintf("slower: %s  %s: %s at %d B, was %s (%.2f times); more than %.2f times at %d of %s",
-			s.Stack, s.Case, s.Now.Figure(), s.Now.Size, s.Before.Figure(), s.Factor, c.Factor, s.Sizes, Plural(s.Of, "size")))
+			s.Stack, s.Case, s.NewPoint.Figure(), s.NewPoint.Size, s.BasePoint.Figure(), s.Factor, c.SlowerFactor, s.SlowerSizes, Plural(s.ComparedSizes, "size")))
 	}
 	for _, x := range c.NewlyPassing {
 		lines = append(lines, "newly passing: "+x)
 	}
-	if len(c.Gone) > 0 {
-		lines = append(lines, "only in the baseline: "+strings.Join(c.Gone, ", "))
+	if len(c.BaseOnlyStacks) > 0 {
+		lines = append(lines, "only in the baseline: "+strings.Join(c.BaseOnlyStacks, ", "))
 	}
-	if len(c.New) > 0 {
-		lines = append(lines, "not in the baseline: "+strings.Join(c.New, ", "))
+	if len(c.NewStacks) > 0 {
+		lines = append(lines, "not in the baseline: "+strings.Join(c.NewStacks, ", "))
 	}
 	if len(lines) == 0 {
 		lines = append(lines, "nothing has changed")

@@ -22,7 +22,7 @@ func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 	const abandoned = Status("given up") // a Skip
 	rowOf := func(s Status) Row {
 		if s == abandoned {
-			return Row{Case: "c", Status: Skip, Abandoned: true}
+			return Row{Case: "c", Status: Skip, IsAbandoned: true}
 		}
 		return Row{Case: "c", Status: s}
 	}
@@ -67,7 +67,7 @@ func TestCompare_OldAndNewFailures_AreSeparate(t *testing.T) {
 
 // Few of its cases may have run.
 func TestFailed_StackIsGivenUp_IsTrue(t *testing.T) {
-	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, Abandoned: true}, Row{Case: "conform/2/b", Status: Skip})
+	r := reportOf(Row{Case: "open", Status: Pass}, Row{Case: "btltest/a", Status: Pass}, Row{Case: "conform/2/a", Status: Skip, IsAbandoned: true}, Row{Case: "conform/2/b", Status: Skip})
 	if !r.Failed() || r.Verdict() != "Failed: gave up 1 of 1 stack; 1 case not run, because their stacks were given up; 1 case skipped." {
 		t.Errorf("failed %t: %s", r.Failed(), r.Verdict())
 	}
@@ -75,7 +75,7 @@ func TestFailed_StackIsGivenUp_IsTrue(t *testing.T) {
 	if got := cells["conform"].String(); got != "0/1!" || cells["conform"].Counts().State() != Skip || cells["btltest"].String() != "1" {
 		t.Errorf("%s, %s", cells["btltest"], got)
 	}
-	if mixed := (Cell{{Status: Pass}, {Status: Pass}, {Status: Skip}, {Status: Skip}, {Status: Skip, Abandoned: true}}); mixed.String() != "2/3!" || mixed.Counts().State() != Skip {
+	if mixed := (Cell{{Status: Pass}, {Status: Pass}, {Status: Skip}, {Status: Skip}, {Status: Skip, IsAbandoned: true}}); mixed.String() != "2/3!" || mixed.Counts().State() != Skip {
 		t.Errorf("%s: %s", mixed, mixed.Counts().State())
 	}
 }
@@ -106,30 +106,30 @@ func TestCompare_MoreTimeOrLessBandwidth_IsSlower(t *testing.T) {
 	} {
 		got := Compare(c.before, c.now, c.factor)
 		if c.sizes == 0 {
-			if len(got.Slower) > 0 || got.Failed() {
-				t.Errorf("%s: %+v", c.what, got.Slower)
+			if len(got.SlowerBenches) > 0 || got.Failed() {
+				t.Errorf("%s: %+v", c.what, got.SlowerBenches)
 			}
 			continue
 		}
-		if len(got.Slower) != 1 || !got.Failed() || got.Slower[0].Sizes != c.sizes || got.Slower[0].Now.Size != c.worst {
-			t.Errorf("%s: %+v", c.what, got.Slower)
+		if len(got.SlowerBenches) != 1 || !got.Failed() || got.SlowerBenches[0].SlowerSizes != c.sizes || got.SlowerBenches[0].NewPoint.Size != c.worst {
+			t.Errorf("%s: %+v", c.what, got.SlowerBenches)
 		}
 	}
 }
 
 func TestCompare_MachinesDiffer_ListsDifferences(t *testing.T) {
 	a, b := reportOf(Row{Case: "c", Status: Pass}), reportOf(Row{Case: "c", Status: Pass})
-	a.Machine = Machine{Host: "h1", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.17"}}}
-	b.Machine = Machine{Host: "h2", Cores: 2, Libraries: []Library{{Name: "libfabric", Version: "1.22"}, {Name: "ucx", Version: "1.13"}}}
+	a.Machine = Machine{Host: "h1", CoreCount: 2, Libraries: []Library{{Name: "libfabric", Version: "1.17"}}}
+	b.Machine = Machine{Host: "h2", CoreCount: 2, Libraries: []Library{{Name: "libfabric", Version: "1.22"}, {Name: "ucx", Version: "1.13"}}}
 	b.Stacks = []Stack{{Name: "new"}}
 	got := Compare(a, b, 0)
 	for _, want := range []string{`host was "h1" and is "h2"`, `libfabric was "1.17" and is "1.22"`} {
-		if !strings.Contains(got.Differs, want) {
-			t.Errorf("%q lacks %q", got.Differs, want)
+		if !strings.Contains(got.MachineDifferences, want) {
+			t.Errorf("%q lacks %q", got.MachineDifferences, want)
 		}
 	}
-	if strings.Contains(got.Differs, "ucx") {
-		t.Errorf("a library that was not looked for: %q", got.Differs)
+	if strings.Contains(got.MachineDifferences, "ucx") {
+		t.Errorf("a library that was not looked for: %q", got.MachineDifferences)
 	}
 	if lines := strings.Join(got.Lines(), "\n"); lines != "not in the baseline: new" {
 		t.Errorf("stacks: %s", lines)

@@ -269,13 +269,13 @@ func written(t *testing.T, r *Report, c *Comparison) string {
 // everyStatus returns a report with each status, and with one more curve than there
 // are looks.
 func everyStatus() *Report {
-	r := &Report{Suite: "quick", Partial: "interrupted", Notes: []string{"a note"}}
+	r := &Report{Suite: "quick", EndReason: "interrupted", Notes: []string{"a note"}}
 	for i := range looks + 1 {
 		s := Stack{Name: "stack " + string(rune('a'+i))}
 		r.Stacks = append(r.Stacks, s)
 		r.Rows = append(r.Rows, Row{Stack: s.Name, Case: OpenCase, Status: Pass})
 		for _, status := range Statuses {
-			r.Rows = append(r.Rows, Row{Stack: s.Name, Case: "mtltest/" + string(status), Status: status, Reason: "why", Output: "output", Command: "ferry"})
+			r.Rows = append(r.Rows, Row{Stack: s.Name, Case: "mtltest/" + string(status), Status: status, Reason: "why", OutputTail: "output", Command: "ferry"})
 		}
 		r.Rows = append(r.Rows, Row{Stack: s.Name, Case: "bench/latency", Status: Pass,
 			Points: []Point{{Size: 1, Value: 1, Unit: "us"}, {Size: 1024, Value: float64(2 + i), Unit: "us"}}})
@@ -287,17 +287,17 @@ func everyStatus() *Report {
 func hostilePage() *Report {
 	const evil = "<script>console.error(1)</script><img src=http://127.0.0.1:9/ onerror=alert(1)>]]>\"'`{{.}}\x00\x1b[2J\xff\u202e"
 	r := everyStatus()
-	r.Partial, r.Suite, r.Notes = evil, evil, []string{evil}
+	r.EndReason, r.Suite, r.Notes = evil, evil, []string{evil}
 	r.Machine = Machine{Host: evil, Kernel: evil, Libraries: []Library{{Name: evil, Version: evil}}}
 	for i := range r.Stacks {
 		s := &r.Stacks[i]
 		s.Name += evil
-		s.Via, s.Provider, s.Set = evil, evil, []string{evil}
+		s.ViaComponent, s.Provider, s.SetParams = evil, evil, []string{evil}
 	}
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		row.Stack += evil
-		row.Reason, row.Output, row.Command, row.Excluded = evil, evil, evil, evil
+		row.Reason, row.OutputTail, row.Command, row.ExclusionReason = evil, evil, evil, evil
 		if row.Case != OpenCase && row.Points == nil {
 			row.Case += evil
 		}

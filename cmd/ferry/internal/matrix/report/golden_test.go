@@ -146,10 +146,10 @@ func TestReadJSON_Contradiction_IsAnError(t *testing.T) {
 // hostile is a report as processes may make it that are out of their minds.
 func hostile() *Report {
 	const evil = "<script>alert(1)</script>]]>&amp;\"'\x00\x1b[2J\xff\xfe\u202e\r\nend --> <!--"
-	r := &Report{Suite: evil, Partial: evil, Notes: []string{evil}, Machine: Machine{Host: evil, Kernel: evil, CPU: evil, Ferry: evil, Libraries: []Library{{Name: evil, Version: evil}}}}
-	r.Stacks = []Stack{{Name: evil, PML: evil, Via: evil, Provider: evil, Device: evil, Library: evil, Set: []string{evil}}, {Name: "b" + evil, Reason: evil}}
+	r := &Report{Suite: evil, EndReason: evil, Notes: []string{evil}, Machine: Machine{Host: evil, Kernel: evil, CPU: evil, FerryVersion: evil, Libraries: []Library{{Name: evil, Version: evil}}}}
+	r.Stacks = []Stack{{Name: evil, PML: evil, ViaComponent: evil, Provider: evil, Device: evil, Library: evil, SetParams: []string{evil}}, {Name: "b" + evil, AbsentReason: evil}}
 	for i, s := range Statuses {
-		r.Rows = append(r.Rows, Row{Stack: evil, Case: "bench/" + string(rune('a'+i)) + evil, Status: s, Reason: evil, Excluded: evil, Command: evil, Output: evil,
+		r.Rows = append(r.Rows, Row{Stack: evil, Case: "bench/" + string(rune('a'+i)) + evil, Status: s, Reason: evil, ExclusionReason: evil, Command: evil, OutputTail: evil,
 			Points: []Point{{Size: 8, Value: 1, Unit: evil}, {Size: 0, Value: 0, Unit: "us"}}})
 	}
 	return r

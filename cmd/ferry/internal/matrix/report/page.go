@@ -55,7 +55,7 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 	switch {
 	case r.Failed() || c.Failed():
 		v.State = Fail
-	case r.Partial != "" || v.Table.Counts[Pass] == 0:
+	case r.EndReason != "" || v.Table.Counts[Pass] == 0:
 		v.State = Skip
 	default:
 		v.State = Pass
@@ -66,7 +66,7 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 			slices.SortStableFunc(c, func(a, b Row) int { return cmp.Compare(a.order(), b.order()) })
 		}
 	}
-	absent := func(l Line) bool { return l.Open.Status.Absent() && l.Counts.Total() == 1 }
+	absent := func(l Line) bool { return l.OpenRow.Status.Absent() && l.Counts.Total() == 1 }
 	for _, l := range v.Table.Lines {
 		if absent(l) {
 			v.Absent = append(v.Absent, l)
@@ -101,7 +101,7 @@ func WriteHTML(w io.Writer, r *Report, c *Comparison) error {
 
 // order is the sort key of a row. Failures come first.
 func (r Row) order() int {
-	if r.Status.Bad() || r.Abandoned {
+	if r.Status.Bad() || r.IsAbandoned {
 		return 0
 	}
 	return 1
@@ -122,10 +122,10 @@ func (l Line) order() int {
 func (v view) Facts() [][2]string {
 	m := v.Report.Machine
 	facts := [][2]string{{"Host", m.Host}, {"Kernel", m.Kernel}, {"CPU", m.CPU}}
-	if m.Cores > 0 {
-		facts = append(facts, [2]string{"Cores", strconv.Itoa(m.Cores)})
+	if m.CoreCount > 0 {
+		facts = append(facts, [2]string{"Cores", strconv.Itoa(m.CoreCount)})
 	}
-	facts = append(facts, [2]string{"ferry", m.Ferry})
+	facts = append(facts, [2]string{"ferry", m.FerryVersion})
 	for _, l := range m.Libraries {
 		facts = append(facts, [2]string{l.Name, l.Version})
 	}

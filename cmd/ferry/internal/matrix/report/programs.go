@@ -71,7 +71,7 @@ func (r *Row) check() error {
 		return fmt.Errorf("status %q is none of %v", r.Status, Statuses)
 	case r.Status != Pass && r.Reason == "":
 		return fmt.Errorf("a status of %s needs a reason", r.Status)
-	case r.Abandoned && r.Status != Skip:
+	case r.IsAbandoned && r.Status != Skip:
 		return fmt.Errorf("it was given up, and is a %s", r.Status)
 	case r.Seconds < 0:
 		return fmt.Errorf("it took %v seconds", r.Seconds)
@@ -85,7 +85,7 @@ func (r *Row) check() error {
 }
 
 // WriteJUnit writes the report as JUnit's XML, with a suite for each stack and the library versions as properties.
-// Failed cases are failures. Cases that did not end or were not run because of Row.Abandoned are errors. All others
+// Failed cases are failures. Cases that did not end or were not run because of Row.IsAbandoned are errors. All others
 // that did not pass are skipped, with their reasons.
 func WriteJUnit(w io.Writer, r *Report) error {
 	out := junit.Testsuites{Name: "ferry matrix", Time: seconds(r.Seconds)}
@@ -93,14 +93,14 @@ func WriteJUnit(w io.Writer, r *Report) error {
 		s := line.Stack
 		suite := junit.Testsuite{
 			Name: oneLine(s.Name), Hostname: oneLine(r.Machine.Host), ID: len(out.Suites),
-			Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), // without a zone, as junit-10.xsd has it
+			Timestamp: r.StartedAt.UTC().Format("2006-01-02T15:04:05"), // without a zone, as junit-10.xsd has it
 		}
-		properties := [][2]string{{"suite", r.Suite}, {"partial", r.Partial}, {"ferry", r.Machine.Ferry}}
+		properties := [][2]string{{"suite", r.Suite}, {"partial", r.EndReason}, {"ferry", r.Machine.FerryVersion}}
 		for _, l := range r.Machine.Libraries {
 			properties = append(properties, [2]string{l.Name, l.Version})
 		}
 		properties = append(properties, [2]string{"kernel", r.Machine.Kernel}, [2]string{"cpu", r.Machine.CPU}, [2]string{"provider", s.Provider},
-			[2]string{"device", s.Device}, [2]string{"library", s.Library}, [2]string{"settings", strings.Join(s.Set, " ")})
+			[2]string{"device", s.Device}, [2]string{"library", s.Library}, [2]string{"settings", strings.Join(s.SetParams, " ")})
 		for _, p := range properties {
 			if p[1] != "" {
 				suite.AddProperty(oneLine(p[0]), oneLine(p[1]))
@@ -138,13 +138,13 @@ func testcase(row Row) junit.Testcase {
 		c.Skipped = &junit.Result{Message: why.Message}
 	}
 	var output strings.Builder
-	if row.Status == Pass && row.Excluded != "" {
-		fmt.Fprintf(&output, "excluded, but passes: %s\n", row.Excluded)
+	if row.Status == Pass && row.ExclusionReason != "" {
+		fmt.Fprintf(&output, "excluded, but passes: %s\n", row.ExclusionReason)
 	}
 	for _, p := range row.Points {
 		fmt.Fprintf(&output, "%10d B  %14.3f %s\n", p.Size, p.Value, p.Unit)
 	}
-	output.WriteString(row.Output)
+	output.WriteString(row.OutputTail)
 	if output.Len() > 0 {
 		c.SystemOut = &junit.Output{Data: Printable(output.String())}
 	}

@@ -22,7 +22,7 @@ type Status string
 const (
 	Pass        Status = "pass"
 	Fail        Status = "fail"
-	Skip        Status = "skip"        // Not applicable, excluded, or not run (see Abandoned). The reason has the details.
+	Skip        Status = "skip"        // Not applicable, excluded, or not run (see Row.IsAbandoned). The reason has the details.
 	Timeout     Status = "timeout"     // Did not end.
 	Refused     Status = "refused"     // Available, but not used because of a defect.
 	Unavailable Status = "unavailable" // Not available in this machine or program.
@@ -42,44 +42,44 @@ type Stack struct {
 	Name string `json:"name"` // "ob1+shm", "cm+ofi tcp;ofi_rxm"
 	PML  string `json:"pml"`  // "cm"
 	// Transport component, such as "btl shm" or "mtl ofi".
-	Via string `json:"via,omitempty"`
+	ViaComponent string `json:"via,omitempty"`
 	// "tcp;ofi_rxm", or "" for a transport without providers.
 	Provider string `json:"provider,omitempty"`
 	Device   string `json:"device,omitempty"` // "eth0"
-	// Tag layout of an MTL.
-	Mode string `json:"mode,omitempty"`
+	// Of an MTL.
+	TagLayout string `json:"mode,omitempty"`
 	// Name and version of the transport's library.
 	Library string `json:"library,omitempty"`
-	// Set has the parameters (NAME=VALUE, as for --set) that select only this stack.
-	Set []string `json:"set,omitempty"`
-	// Reason is the reason why the stack is not used, or "".
-	Reason string `json:"reason,omitempty"`
-	// Hangs reports that the survey of its provider did not end, so that its availability is unknown.
-	Hangs bool `json:"hangs,omitempty"`
-	// Refused reports that it is available, but not used because of the defect in Reason.
-	Refused bool `json:"refused,omitempty"`
-	// Self reports that its transport reaches only its own process.
-	Self bool `json:"self,omitempty"`
-	// Required reports that the stack was selected by name. Its absence is a failure.
-	Required bool `json:"required,omitempty"`
+	// SetParams has the parameters (NAME=VALUE, as for --set) that select only this stack.
+	SetParams []string `json:"set,omitempty"`
+	// AbsentReason is the reason why the stack is not used, or "".
+	AbsentReason string `json:"reason,omitempty"`
+	// SurveyHangs reports that the survey of its provider did not end, so that its availability is unknown.
+	SurveyHangs bool `json:"hangs,omitempty"`
+	// IsRefused reports that it is available, but not used because of the defect in AbsentReason.
+	IsRefused bool `json:"refused,omitempty"`
+	// ReachesOnlySelf reports that its transport reaches only its own process.
+	ReachesOnlySelf bool `json:"self,omitempty"`
+	// IsRequired reports that the stack was selected by name. Its absence is a failure.
+	IsRequired bool `json:"required,omitempty"`
 }
 
 // Alone reports whether the stack reaches no other process.
-func (s Stack) Alone() bool { return s.Self || s.Via == "btl "+SelfBTL }
+func (s Stack) Alone() bool { return s.ReachesOnlySelf || s.ViaComponent == "btl "+SelfBTL }
 
 // Transport returns the kind ("btl" or "mtl") and the name of the stack's transport component, or "" for a PML without transport
 // components.
 func (s Stack) Transport() (kind, name string) {
-	kind, name, _ = strings.Cut(s.Via, " ")
+	kind, name, _ = strings.Cut(s.ViaComponent, " ")
 	return kind, name
 }
 
-// Absent returns the status of OpenCase for a stack with a Reason.
+// Absent returns the status of OpenCase for a stack with an AbsentReason.
 func (s Stack) Absent() Status {
 	switch {
-	case s.Hangs:
+	case s.SurveyHangs:
 		return Timeout
-	case s.Refused:
+	case s.IsRefused:
 		return Refused
 	}
 	return Unavailable
@@ -87,10 +87,10 @@ func (s Stack) Absent() Status {
 
 // Missing describes why the stack is not used, or returns "".
 func (s Stack) Missing() string {
-	if s.Reason == "" {
+	if s.AbsentReason == "" {
 		return ""
 	}
-	return string(s.Absent()) + ": " + s.Reason
+	return string(s.Absent()) + ": " + s.AbsentReason
 }
 
 // SelfBTL carries messages of a process to itself in every stack of BTLs.
@@ -106,17 +106,17 @@ type Row struct {
 	Reason  string  `json:"reason"`
 	Seconds float64 `json:"seconds"`
 	// Set for a case that runs as a job.
-	Ranks int `json:"ranks,omitempty"`
-	// Abandoned reports that a Skip was not run because too many cases before it were lost or did not end.
-	Abandoned bool `json:"given_up,omitempty"`
-	// Excluded is the reason of its exclusion. A failed row becomes a Skip with both reasons. One that passes is reported.
-	Excluded string `json:"excluded,omitempty"`
-	// Retried is the reason for the second try that has this outcome.
-	Retried string `json:"retried,omitempty"`
+	RankCount int `json:"ranks,omitempty"`
+	// IsAbandoned reports that a Skip was not run because too many cases before it were lost or did not end.
+	IsAbandoned bool `json:"given_up,omitempty"`
+	// ExclusionReason is set for an excluded case. A failed row becomes a Skip with both reasons. One that passes is reported.
+	ExclusionReason string `json:"excluded,omitempty"`
+	// RetryReason is the reason for the second try that has this outcome.
+	RetryReason string `json:"retried,omitempty"`
 	// Command runs this case alone.
 	Command string `json:"command,omitempty"`
-	// Output is the end of the output of the processes, if the case did not pass.
-	Output string `json:"output,omitempty"`
+	// OutputTail is the end of the output of the processes, if the case did not pass.
+	OutputTail string `json:"output,omitempty"`
 	// Points are the figures of a benchmark.
 	Points []Point `json:"points,omitempty"`
 }
@@ -130,13 +130,12 @@ type Point struct {
 
 // Machine describes the machine of a report.
 type Machine struct {
-	Host   string `json:"host"`
-	Kernel string `json:"kernel"`
-	CPU    string `json:"cpu"`
-	Cores  int    `json:"cores"`
-	// Version of ferry.
-	Ferry     string    `json:"ferry"`
-	Libraries []Library `json:"libraries"`
+	Host         string    `json:"host"`
+	Kernel       string    `json:"kernel"`
+	CPU          string    `json:"cpu"`
+	CoreCount    int       `json:"cores"`
+	FerryVersion string    `json:"ferry"`
+	Libraries    []Library `json:"libraries"`
 }
 
 // A Library is one that a stack stands on, as found at run time.
@@ -144,11 +143,11 @@ type Library = version.Library
 
 // A Report has the results of a run.
 type Report struct {
-	Suite   string    `json:"suite"` // "quick" or "full"
-	Started time.Time `json:"started"`
-	Seconds float64   `json:"seconds"`
-	// Partial is the reason of an early end of the run, or "".
-	Partial string `json:"partial,omitempty"`
+	Suite     string    `json:"suite"` // "quick" or "full"
+	StartedAt time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"`
+	// EndReason is the reason of an early end of the run, or "".
+	EndReason string `json:"partial,omitempty"`
 	// Notes are remarks on the run as a whole, such as unused exclusions.
 	Notes   []string `json:"notes,omitempty"`
 	Machine Machine  `json:"machine"`
@@ -159,8 +158,8 @@ type Report struct {
 // Retries returns a remark for each row of a second try.
 func (r *Report) Retries() (notes []string) {
 	for _, row := range r.Rows {
-		if row.Retried != "" {
-			notes = append(notes, fmt.Sprintf("%s %s: %s in the second try, because %s", row.Stack, row.Case, row.Status, row.Retried))
+		if row.RetryReason != "" {
+			notes = append(notes, fmt.Sprintf("%s %s: %s in the second try, because %s", row.Stack, row.Case, row.Status, row.RetryReason))
 		}
 	}
 	return notes
@@ -178,7 +177,7 @@ type Observer interface {
 
 // ThisMachine describes the machine and the program. Unknown properties are "unknown".
 func ThisMachine() Machine {
-	m := Machine{Host: "unknown", Kernel: "unknown", CPU: cpu.Model(), Cores: runtime.NumCPU(), Ferry: version.String()}
+	m := Machine{Host: "unknown", Kernel: "unknown", CPU: cpu.Model(), CoreCount: runtime.NumCPU(), FerryVersion: version.String()}
 	if name, err := os.Hostname(); err == nil {
 		m.Host = name
 	}

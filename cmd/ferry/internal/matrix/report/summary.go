@@ -11,7 +11,7 @@ import (
 // Bad reports a failure, as opposed to an absent or skipped case.
 func (s Status) Bad() bool { return s == Fail || s == Timeout }
 
-// abandoned counts the rows with Abandoned. It is never the Status of a row.
+// abandoned counts the rows with IsAbandoned. It is never the Status of a row.
 const abandoned Status = "given up"
 
 // kinds lists the counted statuses, the worst first. Absent stacks come after the others.
@@ -19,15 +19,15 @@ var kinds = []Status{Fail, Timeout, abandoned, Skip, Refused, Unavailable, Pass}
 
 // kind returns the status as which the row is counted.
 func (r Row) kind() Status {
-	if r.Abandoned {
+	if r.IsAbandoned {
 		return abandoned
 	}
 	return r.Status
 }
 
-// Failed reports whether a case failed or did not end without an exclusion, or was not run because of Row.Abandoned.
+// Failed reports whether a case failed or did not end without an exclusion, or was not run because of Row.IsAbandoned.
 func (r *Report) Failed() bool {
-	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.Abandoned })
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status.Bad() || row.IsAbandoned })
 }
 
 // Columns of a table of stacks, in the order of display. A case outside them has another column after these.
@@ -53,10 +53,10 @@ type Table struct {
 // A Line is a stack. A stack that could not be opened has no cells.
 type Line struct {
 	Stack Stack
-	// Row of OpenCase. Its Status is "" if the run ended before.
-	Open   Row
-	Cells  map[string]Cell // by column
-	Counts Counts
+	// That of OpenCase. Its Status is "" if the run ended before.
+	OpenRow Row
+	Cells   map[string]Cell // by column
+	Counts  Counts
 }
 
 // A Cell is all cases of one kind on one stack.
@@ -86,7 +86,7 @@ func (c Counts) Total() (n int) {
 func (c Counts) Bad() int { return c[Fail] + c[Timeout] }
 
 // State returns the status of all rows together: the worst if that is bad, else Pass if a row passed. A stack with
-// Abandoned has not passed.
+// abandoned cases has not passed.
 func (c Counts) State() Status {
 	for _, s := range kinds {
 		switch {
@@ -143,7 +143,7 @@ func (r *Report) Table() *Table {
 		l := line(Stack{Name: row.Stack, Provider: row.Provider})
 		l.Counts[row.kind()]++
 		if row.Case == OpenCase {
-			l.Open = row
+			l.OpenRow = row
 			continue
 		}
 		c := column(row.Case)
@@ -159,9 +159,9 @@ func (r *Report) Table() *Table {
 // Missing describes why the stack has no cells, or returns "" if it was opened.
 func (l Line) Missing() string {
 	switch {
-	case l.Open.Status != "" && l.Open.Status != Pass:
-		return fmt.Sprintf("%s: %s", l.Open.Status, l.Open.Reason)
-	case l.Stack.Reason != "":
+	case l.OpenRow.Status != "" && l.OpenRow.Status != Pass:
+		return fmt.Sprintf("%s: %s", l.OpenRow.Status, l.OpenRow.Reason)
+	case l.Stack.AbsentReason != "":
 		return l.Stack.Missing()
 	case l.Counts.Total() == 0:
 		return "not run"
@@ -170,7 +170,7 @@ func (l Line) Missing() string {
 }
 
 // String returns the figure of a benchmark or the number of passed cases. "35/37!" means that of 37 cases without
-// those skipped for other reasons, two failed or were not run because of Row.Abandoned.
+// those skipped for other reasons, two failed or were not run because of Row.IsAbandoned.
 func (c Cell) String() string {
 	n := c.Counts()
 	of := n.Total() - n[Skip] - n[Refused] - n[Unavailable]
@@ -242,7 +242,7 @@ func (r *Report) Groups() []Group {
 
 // Obsolete returns the excluded rows that passed.
 func (r *Report) Obsolete() []Row {
-	return slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return row.Status != Pass || row.Excluded == "" })
+	return slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return row.Status != Pass || row.ExclusionReason == "" })
 }
 
 // Verdict summarizes the report in a sentence or two.
@@ -254,9 +254,9 @@ func (r *Report) Verdict() string {
 		case l.Counts.Bad()+l.Counts[abandoned] > 0:
 			hurt++
 			present++
-		case l.Open.Status == Refused || l.Open.Status == "" && l.Stack.Refused:
+		case l.OpenRow.Status == Refused || l.OpenRow.Status == "" && l.Stack.IsRefused:
 			refused++
-		case l.Open.Status == Unavailable || l.Stack.Reason != "":
+		case l.OpenRow.Status == Unavailable || l.Stack.AbsentReason != "":
 			missing++
 		case l.Counts.Total() == 0:
 			waiting++
@@ -266,15 +266,15 @@ func (r *Report) Verdict() string {
 	}
 	bad, ran, on := t.Counts.Bad(), t.Counts[Pass]+t.Counts.Bad(), Plural(present, "stack")
 	var b strings.Builder
-	if r.Partial != "" {
-		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.Partial))
+	if r.EndReason != "" {
+		fmt.Fprintf(&b, "Not complete: %s. ", oneLine(r.EndReason))
 	}
 	switch {
 	case bad == 0 && t.Counts[abandoned] > 0:
 		fmt.Fprintf(&b, "Failed: gave up %d of %s", hurt, on)
 	case ran == 0:
 		b.WriteString("No case ran")
-	case bad == 0 && r.Partial != "":
+	case bad == 0 && r.EndReason != "":
 		fmt.Fprintf(&b, "So far %s passed on %s", Plural(ran, "case"), on)
 	case bad == 0:
 		fmt.Fprintf(&b, "Passed: %s on %s", Plural(ran, "case"), on)

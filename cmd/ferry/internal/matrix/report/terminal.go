@@ -15,8 +15,8 @@ type Look struct {
 	// Size of the terminal, or 0 if it is unknown.
 	Width, Height int
 	// Lines can be overwritten.
-	Live   bool
-	Colour bool
+	IsLive   bool
+	HasColor bool
 }
 
 // LookAt returns the look of a file. It respects NO_COLOR (https://no-color.org) and TERM=dumb.
@@ -28,8 +28,8 @@ func LookAt(f *os.File) Look {
 	dumb := os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == ""
 	return Look{
 		Width: int(size.Col), Height: int(size.Row),
-		Live:   !dumb && size.Col > 0 && size.Row > 0,
-		Colour: !dumb && os.Getenv("NO_COLOR") == "",
+		IsLive:   !dumb && size.Col > 0 && size.Row > 0,
+		HasColor: !dumb && os.Getenv("NO_COLOR") == "",
 	}
 }
 
@@ -43,7 +43,7 @@ func (l Look) paint(s Status, text string) string { return l.render(colours[s], 
 func (l Look) bold(text string) string { return l.render("1", text) }
 
 func (l Look) render(how, text string) string {
-	if !l.Colour || text == "" {
+	if !l.HasColor || text == "" {
 		return text
 	}
 	return "\x1b[" + how + "m" + text + "\x1b[0m"
@@ -63,30 +63,30 @@ func cut(text string, width int) string {
 // for each failed case. Elsewhere it prints a line for each case. Close it before other output to the same file.
 // Write errors are ignored, because the results are elsewhere.
 type Terminal struct {
-	// Aloud adds a line for each case that begins, if there is no table, so that the output names the case of a
+	// PrintsStarts adds a line for each case that begins, if there is no table, so that the output names the case of a
 	// crash. It is set before the run.
-	Aloud bool
+	PrintsStarts bool
 
 	w    io.Writer
 	look Look
 
-	mu    sync.Mutex
-	begun time.Time
-	// Cases of the available stacks.
-	cases   map[string]int
-	total   int
-	report  Report             // Rows so far.
-	running map[string]started // By stack.
+	mu      sync.Mutex
+	beganAt time.Time
+	// Of the available stacks.
+	caseCounts   map[string]int
+	totalCases   int
+	report       Report             // Rows so far.
+	runningCases map[string]started // By stack.
 	// Number of table lines on the terminal.
-	drawn   int
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	drawnLines  int
+	stopUpdates chan struct{}
+	updatesDone sync.WaitGroup
 }
 
 // started is a running case with its start time.
 type started struct {
-	name  string
-	since time.Time
+	caseName  string
+	startedAt time.Time
 }
 
 // every is the interval of updates of the table.
@@ -94,33 +94,33 @@ const every = 200 * time.Millisecond
 
 // NewTerminal returns an Observer that writes to w.
 func NewTerminal(w io.Writer, look Look) *Terminal {
-	return &Terminal{w: w, look: look, running: map[string]started{}}
+	return &Terminal{w: w, look: look, runningCases: map[string]started{}}
 }
 
 // Begin implements Observer.
 func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun, t.cases = time.Now(), map[string]int{}
+	t.beganAt, t.caseCounts = time.Now(), map[string]int{}
 	t.report.Stacks = stacks
 	for _, s := range stacks {
-		if s.Reason == "" {
-			t.cases[s.Name] = cases[s.Name]
-			t.total += cases[s.Name]
+		if s.AbsentReason == "" {
+			t.caseCounts[s.Name] = cases[s.Name]
+			t.totalCases += cases[s.Name]
 		}
 	}
-	fmt.Fprintf(t.w, "%s, %s\n", Plural(len(t.cases), "stack"), Plural(t.total, "case"))
-	if !t.look.Live {
+	fmt.Fprintf(t.w, "%s, %s\n", Plural(len(t.caseCounts), "stack"), Plural(t.totalCases, "case"))
+	if !t.look.IsLive {
 		return
 	}
 	t.show("", t.table())
-	t.stop = make(chan struct{})
-	t.stopped.Go(func() {
+	t.stopUpdates = make(chan struct{})
+	t.updatesDone.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
-			case <-t.stop:
+			case <-t.stopUpdates:
 				return
 			case <-tick.C:
 				t.mu.Lock()
@@ -135,11 +135,11 @@ func (t *Terminal) Begin(stacks []Stack, cases map[string]int) {
 func (t *Terminal) Running(stack, testCase string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.running[stack].name == testCase {
+	if t.runningCases[stack].caseName == testCase {
 		return
 	}
-	t.running[stack] = started{testCase, time.Now()}
-	if t.Aloud && !t.look.Live {
+	t.runningCases[stack] = started{testCase, time.Now()}
+	if t.PrintsStarts && !t.look.IsLive {
 		fmt.Fprintf(t.w, "%-11s  %s  %s\n", "running", oneLine(stack), oneLine(testCase))
 	}
 }
@@ -149,15 +149,15 @@ func (t *Terminal) Done(row Row) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.report.Rows = append(t.report.Rows, row)
-	if t.running[row.Stack].name == row.Case {
-		delete(t.running, row.Stack)
+	if t.runningCases[row.Stack].caseName == row.Case {
+		delete(t.runningCases, row.Stack)
 	}
 	line := fmt.Sprintf("%s  %s  %s  %.2f s", t.look.paint(row.Status, fmt.Sprintf("%-11s", row.Status)), oneLine(row.Stack), oneLine(row.Case), row.Seconds)
 	if row.Reason != "" {
 		line += "  " + oneLine(row.Reason)
 	}
 	switch {
-	case !t.look.Live && !row.Status.Absent(): // The report lists the absent ones.
+	case !t.look.IsLive && !row.Status.Absent(): // The report lists the absent ones.
 		fmt.Fprintln(t.w, line)
 	case row.Status.Bad():
 		t.show(line+"\n", t.table())
@@ -166,9 +166,9 @@ func (t *Terminal) Done(row Row) {
 
 // Close removes the table. The Terminal cannot be used afterwards.
 func (t *Terminal) Close() {
-	if t.stop != nil {
-		close(t.stop)
-		t.stopped.Wait()
+	if t.stopUpdates != nil {
+		close(t.stopUpdates)
+		t.updatesDone.Wait()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,13 +177,13 @@ func (t *Terminal) Close() {
 
 // show prints text in place of the table and the table below it. t.mu is held.
 func (t *Terminal) show(text string, table []string) {
-	if t.drawn > 0 {
-		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawn) + text
+	if t.drawnLines > 0 {
+		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", t.drawnLines) + text
 	}
 	for _, line := range table {
 		text += line + "\n"
 	}
-	t.drawn = len(table)
+	t.drawnLines = len(table)
 	io.WriteString(t.w, text)
 }
 
@@ -196,7 +196,7 @@ func (t *Terminal) table() []string {
 	var busy, idle grid
 	done := 0
 	for _, l := range now.Lines {
-		if l.Stack.Reason != "" {
+		if l.Stack.AbsentReason != "" {
 			continue
 		}
 		done += l.Counts.Total()
@@ -204,9 +204,9 @@ func (t *Terminal) table() []string {
 			continue
 		}
 		e := entry{state: l.Counts.State()}
-		e.fields = l.fields(now, cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.cases[l.Stack.Name]))
-		if run, is := t.running[l.Stack.Name]; is {
-			e.fields = append(e.fields, fmt.Sprintf("%s %.0f s", oneLine(run.name), time.Since(run.since).Seconds()))
+		e.fields = l.fields(now, cut(oneLine(l.Stack.Name), max(t.look.Width/3, 8)), fmt.Sprintf("%d/%d", l.Counts.Total(), t.caseCounts[l.Stack.Name]))
+		if run, is := t.runningCases[l.Stack.Name]; is {
+			e.fields = append(e.fields, fmt.Sprintf("%s %.0f s", oneLine(run.caseName), time.Since(run.startedAt).Seconds()))
 			busy = append(busy, e)
 		} else {
 			e.fields = append(e.fields, "")
@@ -215,7 +215,7 @@ func (t *Terminal) table() []string {
 	}
 	body := append(busy, idle...)
 	room := max(t.look.Height-4, 1) // Without a header, a last line, a line above and the cursor.
-	last := fmt.Sprintf("%d of %s, %.0f s", done, Plural(t.total, "case"), time.Since(t.begun).Seconds())
+	last := fmt.Sprintf("%d of %s, %.0f s", done, Plural(t.totalCases, "case"), time.Since(t.beganAt).Seconds())
 	if more := len(body) - room; more > 0 {
 		last = fmt.Sprintf("and %s; ", Plural(more, "more stack")) + last
 		body = body[:room]

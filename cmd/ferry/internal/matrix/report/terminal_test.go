@@ -64,7 +64,7 @@ func TestTerminal_LiveTable_FitsAndIsRemoved(t *testing.T) {
 	for i := range 20 {
 		r.Stacks = append(r.Stacks, Stack{Name: fmt.Sprint("cm+ofi some;provider_", i)})
 	}
-	for _, look := range []Look{{Width: 80, Height: 24, Live: true, Colour: true}, {Width: 40, Height: 8, Live: true}, {Width: 1, Height: 1, Live: true}} {
+	for _, look := range []Look{{Width: 80, Height: 24, IsLive: true, HasColor: true}, {Width: 40, Height: 8, IsLive: true}, {Width: 1, Height: 1, IsLive: true}} {
 		s := &screen{t: t, width: look.Width, height: max(look.Height, 4)}
 		term := NewTerminal(s, look)
 		term.Begin(r.Stacks, map[string]int{"ob1+shm": 13})
@@ -115,7 +115,7 @@ func TestLookAt_NoTerminal_HasNoColour(t *testing.T) {
 	if err := WriteText(&plain, r, nil, Look{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteText(&coloured, r, nil, Look{Colour: true}); err != nil {
+	if err := WriteText(&coloured, r, nil, Look{HasColor: true}); err != nil {
 		t.Fatal(err)
 	}
 	if plain.String() == coloured.String() || colour.ReplaceAllString(coloured.String(), "") != plain.String() {

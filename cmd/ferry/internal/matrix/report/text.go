@@ -49,16 +49,16 @@ func WriteText(w io.Writer, r *Report, c *Comparison, look Look) error {
 	t.table(r.Table())
 	t.groups(r.Groups())
 	for _, row := range r.Obsolete() {
-		t.wrap("", fmt.Sprintf("excluded, but passes: remove the exclusion of %s  %s (%s)", oneLine(row.Stack), oneLine(row.Case), oneLine(row.Excluded)))
+		t.wrap("", fmt.Sprintf("excluded, but passes: remove the exclusion of %s  %s (%s)", oneLine(row.Stack), oneLine(row.Case), oneLine(row.ExclusionReason)))
 	}
 	for _, n := range r.Notes {
 		t.wrap("", "note: "+oneLine(n))
 	}
 	t.gap()
 	if c != nil {
-		t.wrap("", fmt.Sprintf("since the baseline (%s):", oneLine(c.Base)))
-		if c.Differs != "" {
-			t.wrap("    ", "hard to compare: "+oneLine(c.Differs))
+		t.wrap("", fmt.Sprintf("since the baseline (%s):", oneLine(c.BaseTitle)))
+		if c.MachineDifferences != "" {
+			t.wrap("    ", "hard to compare: "+oneLine(c.MachineDifferences))
 		}
 		for _, line := range c.Lines() {
 			t.wrap("    ", oneLine(line))
@@ -108,7 +108,7 @@ func (t *textWriter) table(table *Table) {
 		switch {
 		case l.Missing() == "":
 			g = append(g, entry{fields: l.fields(table, oneLine(l.Stack.Name)), state: l.Counts.State()})
-		case l.Counts.Total() == 0 && l.Stack.Reason == "":
+		case l.Counts.Total() == 0 && l.Stack.AbsentReason == "":
 			waiting = append(waiting, oneLine(l.Stack.Name))
 		}
 	}

@@ -76,7 +76,7 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 		if why != "" {
 			for _, cell := range c.Cells {
 				row := l.record.Row(*l.stack, c, cell, report.Skip, "not run: "+why)
-				row.Abandoned = true
+				row.IsAbandoned = true
 				l.record.AddRow(*l.stack, row)
 			}
 			return last
@@ -122,7 +122,7 @@ func (a *attempt) addEvent(e Event) error {
 	}
 	p.events = append(p.events, e)
 	if e.Device != "" || e.Mode != "" {
-		a.stack.Device, a.stack.Mode = e.Device, e.Mode
+		a.stack.Device, a.stack.TagLayout = e.Device, e.Mode
 	}
 	a.recordComplete()
 	return nil
@@ -165,10 +165,10 @@ func (a *attempt) mergeRow(i int) report.Row {
 }
 
 func (a *attempt) recordRow(i int, row report.Row) {
-	if row.Status != report.Pass && row.Output == "" {
-		row.Output = a.output.String()
+	if row.Status != report.Pass && row.OutputTail == "" {
+		row.OutputTail = a.output.String()
 	}
-	row.Retried = a.retryReasons[row.Case]
+	row.RetryReason = a.retryReasons[row.Case]
 	a.caseStates[i].hasRow = true
 	a.rowCount++
 	a.lastRow = a.record.AddRow(*a.stack, row)
@@ -220,7 +220,7 @@ func (a *attempt) recordEnd(end workerExit) {
 		row.Reason += ": " + reason
 	}
 	if row.Status != report.Pass {
-		row.Output = end.output
+		row.OutputTail = end.output
 	}
 	if end.isHung && a.retryIfBusy(row) {
 		return

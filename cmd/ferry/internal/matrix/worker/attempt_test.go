@@ -42,7 +42,7 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 	} {
 		var rows []string
 		w := &cancelObserver{}
-		l := &stackRun{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", Via: "btl x"}}
+		l := &stackRun{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", ViaComponent: "btl x"}}
 		a := l.newAttempt(plan.NewColumn(column, 2, "a", "b", "c"))
 		for _, e := range c.Events {
 			if err := a.addEvent(e); err != nil {

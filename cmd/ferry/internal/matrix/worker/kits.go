@@ -30,7 +30,7 @@ func (w *worker) paramsFunc(i framework.Info) func(rank int, params any) {
 
 // findTransport returns the component that transfers the stack's messages.
 func (w *worker) findTransport() (framework.Component, error) {
-	kind, name := report.Stack{Via: w.task.Via}.Transport()
+	kind, name := report.Stack{ViaComponent: w.task.Via}.Transport()
 	if c, ok := w.registry.Lookup(framework.Kind(kind), name); ok {
 		return c, nil
 	}
@@ -83,7 +83,7 @@ func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 		return s, fmt.Errorf("%w: %s is not a PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
 	}
 	parts := []framework.Component{s.PML}
-	switch kind, _ := (report.Stack{Via: w.task.Via}).Transport(); framework.Kind(kind) {
+	switch kind, _ := (report.Stack{ViaComponent: w.task.Via}).Transport(); framework.Kind(kind) {
 	case framework.BTL:
 		b, err := w.registry.Select(ctx, framework.BTL, w.values)
 		if err != nil {

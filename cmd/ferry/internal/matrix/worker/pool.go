@@ -86,8 +86,8 @@ func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 	l := &stackRun{Pool: p, record: r, stack: &r.Report.Stacks[i], retryReasons: map[string]string{}}
 	for n, c := range r.Columns[i] {
 		switch {
-		case l.stack.Reason != "":
-			r.AddRow(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.Reason))
+		case l.stack.AbsentReason != "":
+			r.AddRow(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.AbsentReason))
 			return nil
 		case c.Bench != nil:
 		case l.runCases(ctx, c).Status != report.Pass && n == 0:
@@ -174,7 +174,7 @@ func (e workerExit) describe() string {
 // runWorker runs an assignment and returns after the last process has ended. After the limit without an event the
 // ranks dump their state and get SIGTERM, so that a case can still report its error.
 func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
-	a.task.Via = a.stack.Via
+	a.task.Via = a.stack.ViaComponent
 	text, err := json.Marshal(a.task)
 	if err != nil {
 		return workerExit{err: err}
@@ -205,7 +205,7 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	job := launch.Job{
 		Part: launch.Part{
 			Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), RankCount: max(a.task.Ranks, 1),
-			Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.Set)), a.env),
+			Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.SetParams)), a.env),
 		},
 		Binding: launch.Binding{IsBound: a.task.Bench != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.output, Stderr: a.output},
 		Signals: signals, Cleanup: p.Cleanup,

@@ -177,7 +177,7 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 		Pool: &Pool{Program: self, Args: []string{"worker"}, MaxParallel: len(stacks), Load: func() float64 { return 0 }},
 	}
 	for i, cases := range stacks {
-		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), Via: "btl self"})
+		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), ViaComponent: "btl self"})
 		open := plan.Column{Name: report.OpenCase, Ranks: 1, Cells: []string{report.OpenCase}}
 		b.Columns = append(b.Columns, []plan.Column{open, plan.NewColumn("kit", ranks, cases...)})
 	}
@@ -255,12 +255,12 @@ func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 			}
 		}
 	}
-	if len(got.Rows) != 4*len(table) || got.Partial != "" || !got.Failed() {
-		t.Errorf("%d rows, partial %q, failed %t", len(got.Rows), got.Partial, got.Failed())
+	if len(got.Rows) != 4*len(table) || got.EndReason != "" || !got.Failed() {
+		t.Errorf("%d rows, partial %q, failed %t", len(got.Rows), got.EndReason, got.Failed())
 	}
 	for _, row := range got.Rows {
-		if row.Case == "kit/fail" && strings.TrimSpace(row.Output) != "what it printed" {
-			t.Errorf("output of fail: %q", row.Output)
+		if row.Case == "kit/fail" && strings.TrimSpace(row.OutputTail) != "what it printed" {
+			t.Errorf("output of fail: %q", row.OutputTail)
 		}
 	}
 }
@@ -268,7 +268,7 @@ func TestRun_WorkerIsLost_OnlyItsCaseFails(t *testing.T) {
 // The other ranks' events are complete, too.
 func TestRun_RankFails_IsNamed(t *testing.T) {
 	r := newBad(t, 2, []string{"pass", "second", "segv"})
-	r.Stacks[0].Via = "btl shm"
+	r.Stacks[0].ViaComponent = "btl shm"
 	got := r.run(t.Context())
 	if s, why := outcome(got, "stack0", "second"); s != report.Fail || why != "rank 1: wrong byte" {
 		t.Errorf("second: %s: %s", s, why)
@@ -284,7 +284,7 @@ func TestRun_ThreeConsecutiveLosses_SkipTheColumn(t *testing.T) {
 	if s, why := outcome(got, "stack0", "killed5"); s != report.Fail {
 		t.Errorf("the third in a row: %s: %s", s, why)
 	}
-	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || why != "not run: 3 cases in a row were lost" || !got.Rows[len(got.Rows)-1].Abandoned {
+	if s, why := outcome(got, "stack0", "pass2"); s != report.Skip || why != "not run: 3 cases in a row were lost" || !got.Rows[len(got.Rows)-1].IsAbandoned {
 		t.Errorf("behind: %s: %s: %+v", s, why, got.Rows)
 	}
 }
@@ -381,7 +381,7 @@ func TestLimitOf_ProviderHangs_ExceedsItsSelftest(t *testing.T) {
 		t.Fatal("mtl.ofi.selftest_timeout has no default")
 	}
 	for _, suite := range []plan.Suite{plan.Quick(), plan.Full()} {
-		r, stack := &plan.Request{Suite: suite, CaseLimit: suite.CaseLimit}, report.Stack{Name: "cm+ofi tcp", Via: "mtl ofi"}
+		r, stack := &plan.Request{Suite: suite, CaseLimit: suite.CaseLimit}, report.Stack{Name: "cm+ofi tcp", ViaComponent: "mtl ofi"}
 		if got := r.LimitOf(stack, plan.Column{Name: report.OpenCase}); got < p.Deadline*3/2+time.Second {
 			t.Errorf("%s: open has %v, and a provider %v, and half as long again", suite.Name, got, p.Deadline)
 		}
@@ -439,8 +439,8 @@ func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 	w := &cancelObserver{cancelAt: "kit/obeys", cancel: cancel}
 	r.Observer = w
 	got := r.run(ctx)
-	if got.Partial != "stopped" || w.caseCount != 4 {
-		t.Errorf("partial %q; %d cases announced", got.Partial, w.caseCount)
+	if got.EndReason != "stopped" || w.caseCount != 4 {
+		t.Errorf("partial %q; %d cases announced", got.EndReason, w.caseCount)
 	}
 	if s, why := outcome(got, "stack0", "pass"); s != report.Pass {
 		t.Errorf("before: %s: %s", s, why)
@@ -458,7 +458,7 @@ func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 // It has one row, for report.OpenCase.
 func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	r := newBad(t, 0, []string{"pass"}, []string{"pass"})
-	r.Stacks[1].Reason, r.Columns[1] = "no such device", r.Columns[1][:1]
+	r.Stacks[1].AbsentReason, r.Columns[1] = "no such device", r.Columns[1][:1]
 	got := r.run(t.Context())
 	last := got.Rows[len(got.Rows)-1]
 	if len(got.Rows) != 3 || last.Case != report.OpenCase || last.Status != report.Unavailable || last.Reason != "no such device" {
@@ -467,7 +467,7 @@ func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	if got.Failed() {
 		t.Error("an unavailable stack has failed")
 	}
-	r.Stacks[1].Hangs = true
+	r.Stacks[1].SurveyHangs = true
 	got = r.run(t.Context())
 	if last := got.Rows[len(got.Rows)-1]; last.Status != report.Timeout || last.Reason != "no such device" || !got.Failed() {
 		t.Errorf("it hangs: %+v", got.Rows)

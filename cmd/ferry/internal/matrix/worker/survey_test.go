@@ -127,7 +127,7 @@ func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 	stacks := p.Stacks
 	got := map[string]string{}
 	for _, s := range stacks {
-		got[s.Name] = strings.Join(append(s.Set, s.Reason), " ")
+		got[s.Name] = strings.Join(append(s.SetParams, s.AbsentReason), " ")
 	}
 	net := "pml=over_mtl mtl=net mtl.net.provider_include="
 	want := map[string]string{
@@ -150,12 +150,12 @@ func TestPlan_SurveyProcessDies_StackIsListed(t *testing.T) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 	i := slices.IndexFunc(stacks, func(s report.Stack) bool { return s.Name == "over_mtl+net fine" })
-	if s := stacks[max(i, 0)]; s.Library != "lib 1.2" || s.Device != "eth0" || s.Provider != "fine" || s.Via != "mtl net" {
+	if s := stacks[max(i, 0)]; s.Library != "lib 1.2" || s.Device != "eth0" || s.Provider != "fine" || s.ViaComponent != "mtl net" {
 		t.Errorf("%+v", s)
 	}
 	for _, s := range stacks {
-		if want := s.Name == "over_mtl+net hangs"; s.Hangs != want || s.Reason != "" && (s.Absent() == report.Timeout) != want {
-			t.Errorf("%s hangs: %t", s.Name, s.Hangs)
+		if want := s.Name == "over_mtl+net hangs"; s.SurveyHangs != want || s.AbsentReason != "" && (s.Absent() == report.Timeout) != want {
+			t.Errorf("%s hangs: %t", s.Name, s.SurveyHangs)
 		}
 	}
 }
