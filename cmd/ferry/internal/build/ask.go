@@ -19,15 +19,15 @@ import (
 // ask reads the Infos of the components from a program that it builds for this machine, which
 // may differ from the target. The program writes them to a file, because packages may print.
 func (b *builder) ask(ctx context.Context) error {
-	if len(b.packages) == 0 {
+	if len(b.importPaths) == 0 {
 		return nil
 	}
 	var imports, calls strings.Builder
-	for i, path := range b.packages {
+	for i, path := range b.importPaths {
 		fmt.Fprintf(&imports, "\tc%d %q\n", i, path)
 		fmt.Fprintf(&calls, "c%d.Component().Info(), ", i)
 	}
-	ask := filepath.Join(b.dir, "ask")
+	ask := filepath.Join(b.moduleDir, "ask")
 	if err := os.Mkdir(ask, 0o777); err != nil {
 		return err
 	}
@@ -35,12 +35,12 @@ func (b *builder) ask(ctx context.Context) error {
 	if err := b.write("ask/main.go", fmt.Sprintf(askFile, imports.String(), calls.String())); err != nil {
 		return err
 	}
-	environ, err := hostEnviron(ctx, b.dir)
+	environ, err := hostEnviron(ctx, b.moduleDir)
 	if err != nil {
 		return err
 	}
 	program, answers := filepath.Join(ask, "ask"), filepath.Join(ask, "answers.json")
-	if _, err := (gotool.Go{Dir: b.dir, Env: environ}).Run(ctx, "build", "-buildvcs=false", "-o", program, "./ask"); err != nil {
+	if _, err := (gotool.Go{Dir: b.moduleDir, Env: environ}).Run(ctx, "build", "-buildvcs=false", "-o", program, "./ask"); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, answers)
@@ -52,7 +52,7 @@ func (b *builder) ask(ctx context.Context) error {
 	}
 	text, err := os.ReadFile(answers)
 	if err == nil {
-		err = json.Unmarshal(text, &b.infos)
+		err = json.Unmarshal(text, &b.componentInfos)
 	}
 	if err != nil {
 		return fmt.Errorf("the program that lists the components wrote no list (a package may end the process when it is initialized): %w", err)

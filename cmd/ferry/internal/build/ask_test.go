@@ -48,13 +48,13 @@ func answers(t *testing.T, folders ...string) ([]framework.Info, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &builder{Options: Options{With: folders}, sources: sources, dir: t.TempDir()}
-	b.Go = gotool.Go{Dir: b.dir}
+	b := &builder{Options: Options{WithPackages: folders}, sources: sources, moduleDir: t.TempDir()}
+	b.Go = gotool.Go{Dir: b.moduleDir}
 	if err := b.module(t.Context()); err != nil {
 		return nil, err
 	}
 	err = b.ask(t.Context())
-	return b.infos, err
+	return b.componentInfos, err
 }
 
 // expectOne compares the answers with the one component of that name.

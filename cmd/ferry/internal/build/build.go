@@ -50,21 +50,21 @@ func Command() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.With, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
-	f.StringArrayVar(&o.Plugins, "plugin", nil, "have a plugin: `NAME=FILE[@sha256:HEX]`, the name of the transport and its program; may be repeated")
+	f.StringArrayVar(&o.WithPackages, "with", nil, "compile in a component: `PACKAGE[@VERSION]` or a folder; may be repeated")
+	f.StringArrayVar(&o.PluginFiles, "plugin", nil, "have a plugin: `NAME=FILE[@sha256:HEX]`, the name of the transport and its program; may be repeated")
 	f.StringVar(&o.Protocol, "protocol", "", "the control protocol of the plugins: `go-plugin|ferry`; go-plugin if it is not given")
-	f.StringVar(&o.Program, "program", "", "build the main package `PACKAGE[@VERSION]|DIR` in place of a ferry")
-	f.StringVarP(&o.Output, "output", "o", "", "the `BINARY` to write")
-	f.StringVar(&o.Keep, "keep", "", "leave the module in `DIR`, which is made")
-	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
+	f.StringVar(&o.MainPackage, "program", "", "build the main package `PACKAGE[@VERSION]|DIR` in place of a ferry")
+	f.StringVarP(&o.OutputPath, "output", "o", "", "the `BINARY` to write")
+	f.StringVar(&o.KeepDir, "keep", "", "leave the module in `DIR`, which is made")
+	f.StringVar(&o.FerryDir, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{"protocol": settings.OneOf("go-plugin", "ferry"), "keep": settings.Folder, "ferry": settings.Folder})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch isEmpty := len(o.With)+len(o.Plugins) == 0; {
-		case isEmpty && o.Output == "":
+		switch isEmpty := len(o.WithPackages)+len(o.PluginFiles) == 0; {
+		case isEmpty && o.OutputPath == "":
 			return exit.Usagef("no component and no output: give --with MODULE or --plugin NAME=FILE, and -o FILE")
 		case isEmpty:
 			return exit.Usagef("no component: give --with MODULE or --plugin NAME=FILE")
-		case o.Output == "":
+		case o.OutputPath == "":
 			return exit.Usagef("no output: give -o FILE")
 		}
 		ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
@@ -78,16 +78,16 @@ func Command() *cobra.Command {
 // Options are the parameters of Build.
 type Options struct {
 	// Packages with versions, and folders.
-	With []string
+	WithPackages []string
 	// NAME=FILE, or NAME=FILE@sha256:HEX.
-	Plugins []string
-	// Main package, in the form of With, or empty for a ferry.
-	Program string
-	Output  string
-	// Folder for the module, or empty for a temporary one.
-	Keep string
-	// Folder of ferry's sources, or empty for those of this program.
-	Ferry string
+	PluginFiles []string
+	// In the form of WithPackages, or empty for a ferry.
+	MainPackage string
+	OutputPath  string
+	// For the module, or empty for a temporary folder.
+	KeepDir string
+	// With ferry's sources, or empty for those of this program.
+	FerryDir string
 
 	// Protocol of all plugins, as in config.Plugin.
 	Protocol string
@@ -97,34 +97,33 @@ type builder struct {
 	Options
 	sources gotool.Sources
 
-	dir string
+	moduleDir string
 	gotool.Go
-	packages []string
-	// Import path of the main package.
-	program string
-	infos   []framework.Info
+	importPaths    []string
+	mainImportPath string
+	componentInfos []framework.Info
 }
 
 // Build builds a ferry, or a program, with further components, and returns their descriptions.
 func Build(ctx context.Context, o Options) (infos []framework.Info, err error) {
 	b := builder{Options: o}
-	if b.sources, err = gotool.Find(o.Ferry); err != nil {
+	if b.sources, err = gotool.Find(o.FerryDir); err != nil {
 		return nil, err
 	}
-	if b.Output, err = filepath.Abs(b.Output); err != nil {
+	if b.OutputPath, err = filepath.Abs(b.OutputPath); err != nil {
 		return nil, err
 	}
-	if b.Keep == "" {
-		if b.dir, err = os.MkdirTemp("", "ferry-build-"); err != nil {
+	if b.KeepDir == "" {
+		if b.moduleDir, err = os.MkdirTemp("", "ferry-build-"); err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(b.dir)
-	} else if b.dir, err = b.Keep, os.Mkdir(b.Keep, 0o777); err != nil {
+		defer os.RemoveAll(b.moduleDir)
+	} else if b.moduleDir, err = b.KeepDir, os.Mkdir(b.KeepDir, 0o777); err != nil {
 		return nil, err
 	}
-	b.Go = gotool.Go{Dir: b.dir}
+	b.Go = gotool.Go{Dir: b.moduleDir}
 	err = b.build(ctx)
-	return b.infos, err
+	return b.componentInfos, err
 }
 
 func (b *builder) build(ctx context.Context) error {
@@ -134,24 +133,24 @@ func (b *builder) build(ctx context.Context) error {
 	if err := b.manifest(ctx); err != nil {
 		return err
 	}
-	if b.Program == "" {
+	if b.MainPackage == "" {
 		if err := b.write("main.go", mainFile); err != nil {
 			return err
 		}
 	}
-	args := []string{"build", "-buildvcs=false", "-o", b.Output}
+	args := []string{"build", "-buildvcs=false", "-o", b.OutputPath}
 	if commit := version.Commit(); commit != "" && b.sources.Dir != "" {
 		args = append(args, "-ldflags", "-X "+version.Module+"/cmd/ferry/internal/version.commit="+commit)
 	}
-	if b.Program != "" {
+	if b.MainPackage != "" {
 		args = append(args, "-trimpath") // The build cache then also serves the next copy of the sources.
 	}
-	_, err := b.Run(ctx, append(args, cmp.Or(b.program, "."))...)
+	_, err := b.Run(ctx, append(args, cmp.Or(b.mainImportPath, "."))...)
 	return err
 }
 
 func (b *builder) write(name, text string) error {
-	return os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o666)
+	return os.WriteFile(filepath.Join(b.moduleDir, name), []byte(text), 0o666)
 }
 
 // folder is the package in a folder, with its module.
@@ -162,23 +161,23 @@ type folder struct {
 
 // module writes go.mod and go.sum, and fetches the packages that are not in folders.
 func (b *builder) module(ctx context.Context) error {
-	if b.Program != "" {
+	if b.MainPackage != "" {
 		if err := b.copySources(ctx); err != nil {
 			return fmt.Errorf("a copy of ferry's sources: %w", err)
 		}
 	}
 	mod := "module ferry_build\n\ngo " + gotool.GoVersion + "\n\n" + b.sources.Require()
 	from, taken := []string{b.sources.Dir}, map[string]bool{}
-	own := directives{replaced: map[string]replacement{}}
+	own := directives{replacementByModule: map[string]replacement{}}
 	var fetch []string
-	wanted := b.With
-	if b.Program != "" {
-		wanted = append(slices.Clone(wanted), b.Program)
+	wanted := b.WithPackages
+	if b.MainPackage != "" {
+		wanted = append(slices.Clone(wanted), b.MainPackage)
 	}
 	for _, with := range wanted {
 		if !strings.HasPrefix(with, ".") && !filepath.IsAbs(with) {
 			path, v, _ := strings.Cut(with, "@")
-			b.packages = append(b.packages, path)
+			b.importPaths = append(b.importPaths, path)
 			fetch = append(fetch, path+"@"+cmp.Or(v, "latest"))
 			continue
 		}
@@ -193,7 +192,7 @@ func (b *builder) module(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", with, err)
 		}
-		b.packages = append(b.packages, f.ImportPath)
+		b.importPaths = append(b.importPaths, f.ImportPath)
 		if f.Module.Path != version.Module && !taken[f.Module.Path] {
 			taken[f.Module.Path] = true
 			mod += "\n" + gotool.Replace(f.Module.Path, f.Module.Dir)
@@ -204,8 +203,8 @@ func (b *builder) module(ctx context.Context) error {
 		}
 	}
 	mod += own.lines(taken)
-	if last := len(b.packages) - 1; b.Program != "" {
-		b.program, b.packages = b.packages[last], b.packages[:last]
+	if last := len(b.importPaths) - 1; b.MainPackage != "" {
+		b.mainImportPath, b.importPaths = b.importPaths[last], b.importPaths[:last]
 	}
 	if err := b.write("go.mod", mod); err != nil {
 		return err
@@ -230,16 +229,16 @@ func (b *builder) manifest(ctx context.Context) error {
 		return err
 	}
 	manifest := "# Made by ferry build.\nversion: 1\nstandard: true\n"
-	if len(b.infos) > 0 {
+	if len(b.componentInfos) > 0 {
 		manifest += "\ncomponents:\n"
 	}
-	for i, info := range b.infos {
-		manifest += fmt.Sprintf("  - {kind: %s, name: %s, import: %q, priority: %d}\n", info.Kind, info.Name, b.packages[i], info.Priority)
+	for i, info := range b.componentInfos {
+		manifest += fmt.Sprintf("  - {kind: %s, name: %s, import: %q, priority: %d}\n", info.Kind, info.Name, b.importPaths[i], info.Priority)
 	}
-	if len(b.Plugins) > 0 {
+	if len(b.PluginFiles) > 0 {
 		manifest += "\nplugins:\n"
 	}
-	for _, p := range b.Plugins {
+	for _, p := range b.PluginFiles {
 		name, file, ok := strings.Cut(p, "=")
 		if !ok {
 			return exit.Usagef("--plugin %s: want NAME=FILE, or NAME=FILE@sha256:HEX", p)
@@ -264,14 +263,14 @@ func (b *builder) manifest(ctx context.Context) error {
 		return err
 	}
 	p := generate.Package{Name: "main", Func: "Registry"}
-	if b.Program != "" {
+	if b.MainPackage != "" {
 		p = generate.Package{Name: "components", Func: "Standard"}
 	}
 	code, err := generate.File("components.yaml", []byte(manifest), components.Standard(), p)
 	if err != nil {
 		return err
 	}
-	if b.Program != "" {
+	if b.MainPackage != "" {
 		return b.extend(code)
 	}
 	return b.write("components_gen.go", string(code))

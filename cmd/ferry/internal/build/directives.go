@@ -17,17 +17,17 @@ import (
 // directives collects the replace and exclude directives of modules in folders. The go command
 // applies them to the main module only, which is the written one here.
 type directives struct {
-	// By the replaced module, with its version if there is one.
-	replaced map[string]replacement
+	// The key has the version, if there is one.
+	replacementByModule map[string]replacement
 	// Lines of a go.mod.
-	excludes string
+	excludeLines string
 }
 
 // replacement is one replace directive.
 type replacement struct {
 	old, new moduleVersion
-	// Module with the directive.
-	by string
+	// The module with the directive.
+	declaringModule string
 }
 
 // moduleVersion is a module as in a go.mod. The path may be a folder, and the version empty.
@@ -54,17 +54,17 @@ func (d *directives) carry(ctx context.Context, module, dir string) error {
 		return fmt.Errorf("go.mod of %s: %w", module, err)
 	}
 	for _, e := range mod.Exclude {
-		d.excludes += fmt.Sprintf("exclude %v\n", e)
+		d.excludeLines += fmt.Sprintf("exclude %v\n", e)
 	}
 	for _, r := range mod.Replace {
 		if r.New.Version == "" && !filepath.IsAbs(r.New.Path) {
 			r.New.Path = filepath.Join(dir, r.New.Path)
 		}
 		key := r.Old.String()
-		if other, ok := d.replaced[key]; ok && other.new != r.New {
-			return exit.Usagef("modules %s and %s replace %v by different ones, %v and %v: make their go.mod agree", other.by, module, r.Old, other.new, r.New)
+		if other, ok := d.replacementByModule[key]; ok && other.new != r.New {
+			return exit.Usagef("modules %s and %s replace %v by different ones, %v and %v: make their go.mod agree", other.declaringModule, module, r.Old, other.new, r.New)
 		}
-		d.replaced[key] = replacement{r.Old, r.New, module}
+		d.replacementByModule[key] = replacement{r.Old, r.New, module}
 	}
 	return nil
 }
@@ -72,10 +72,10 @@ func (d *directives) carry(ctx context.Context, module, dir string) error {
 // lines returns the lines of a go.mod. Ferry and the given modules have replacements already.
 func (d *directives) lines(given map[string]bool) string {
 	var lines strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(d.replaced)) {
-		if r := d.replaced[key]; r.old.Path != version.Module && !given[r.old.Path] {
+	for _, key := range slices.Sorted(maps.Keys(d.replacementByModule)) {
+		if r := d.replacementByModule[key]; r.old.Path != version.Module && !given[r.old.Path] {
 			fmt.Fprintf(&lines, "replace %v => %v\n", r.old, r.new)
 		}
 	}
-	return "\n" + lines.String() + d.excludes
+	return "\n" + lines.String() + d.excludeLines
 }

@@ -19,7 +19,7 @@ import (
 func (b *builder) copySources(ctx context.Context) error {
 	from := b.sources.Dir
 	if from == "" {
-		text, err := gotool.Go{Dir: b.dir}.Run(ctx, "mod", "download", "-json", version.Module+"@"+b.sources.Version)
+		text, err := gotool.Go{Dir: b.moduleDir}.Run(ctx, "mod", "download", "-json", version.Module+"@"+b.sources.Version)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (b *builder) copySources(ctx context.Context) error {
 		}
 		from = fetched.Dir
 	}
-	to := filepath.Join(b.dir, "ferry")
+	to := filepath.Join(b.moduleDir, "ferry")
 	b.sources = gotool.Sources{Dir: to}
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

@@ -55,7 +55,7 @@ func checkCommand() *cobra.Command {
 	f.DurationVar(&timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the quick suite's")
 	f.StringVar(&name, "name", "", "what the plugin is called here; `NAME` follows from its file if it is not given")
 	f.StringVar(&protocol, "protocol", "", "the control protocol of the plugin: `go-plugin|ferry`; go-plugin if it is not given")
-	f.StringVar(&o.Ferry, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
+	f.StringVar(&o.FerryDir, "ferry", "", "take ferry's sources from `DIR`, in place of this ferry's version")
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{
 		"protocol": settings.OneOf("go-plugin", "ferry"), "ferry": settings.Folder, "cases": settings.None, "name": settings.None,
 	})
@@ -73,7 +73,7 @@ func checkCommand() *cobra.Command {
 		} else if len(args) > 1 || name != "" || protocol != "" {
 			err = exit.Usagef("%s is not the file of a plugin: it takes neither --name, --protocol nor arguments", args[0])
 		} else {
-			o.With = args
+			o.WithPackages = args
 			err = c.build(ctx, o)
 		}
 		if err != nil {
@@ -100,7 +100,7 @@ type checked struct {
 
 // build makes a ferry with the component compiled in.
 func (c *checked) build(ctx context.Context, o build.Options) error {
-	o.Output = filepath.Join(c.dir, "ferry")
+	o.OutputPath = filepath.Join(c.dir, "ferry")
 	infos, err := build.Build(ctx, o)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *checked) build(ctx context.Context, o build.Options) error {
 	if infos[0].Kind != framework.BTL {
 		return exit.Usagef("%s is a component of kind %s; its kit runs in its own tests, as docs/writing-a-component.md says", infos[0].Name, infos[0].Kind)
 	}
-	c.ferry, c.name = o.Output, infos[0].Name
+	c.ferry, c.name = o.OutputPath, infos[0].Name
 	return nil
 }
 
