@@ -19,7 +19,7 @@ func TestAttack_FlippedLinkAtReport_DeletesNoFile(t *testing.T) {
 	stop := attacktest.Flip(t, path, precious, "")
 	defer stop()
 	for range 1000 {
-		outs, err := (&options{json: settings.JSON(path)}).open(io.Discard)
+		outs, err := (&options{jsonPath: settings.JSON(path)}).open(io.Discard)
 		if err == nil {
 			_ = outs.save(&report.Report{}, nil, true)
 			outs.close()

@@ -76,15 +76,15 @@ with a partial report. A second interrupt ends the program at once.`
 const statusInterrupted = 130
 
 type options struct {
-	suite, components, require string
-	cases, exclude             string
-	ranks                      []int
-	json                       settings.JSON
-	junit, html, baseline      string
-	slower                     float64
-	timeout                    time.Duration
-	isList, isJob              bool
-	set                        *[]string
+	suite, stackPatterns, requiredPatterns string
+	casePattern, exclusionFile             string
+	rankCounts                             []int
+	jsonPath                               settings.JSON
+	junitPath, htmlPath, baselinePath      string
+	slowerFactor                           float64
+	caseTimeout                            time.Duration
+	isList, isJob                          bool
+	settingFlags                           *[]string
 }
 
 // Command returns the command.
@@ -104,21 +104,21 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.suite, "suite", "quick", "`SUITE`: quick or full")
-	f.StringVar(&o.components, "components", "", "run the stacks in `LIST` of names and patterns (ob1+shm,cm+ofi*), or, with ^ in front, all others")
-	f.StringVar(&o.require, "require", "", "fail without the stacks in `LIST` of names and patterns")
-	f.StringVar(&o.cases, "cases", "", "run the cases whose names match `REGEXP`, besides open")
-	f.IntSliceVar(&o.ranks, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
-	o.json.Flag(f, "write the report as JSON")
-	f.StringVar(&o.junit, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
-	f.StringVar(&o.html, "html", "", "write the report as a page to `FILE`, or -")
-	f.StringVar(&o.baseline, "baseline", "", "compare with the JSON report in `FILE`")
-	f.Float64Var(&o.slower, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
-	f.StringVar(&o.exclude, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
-	f.DurationVar(&o.timeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
+	f.StringVar(&o.stackPatterns, "components", "", "run the stacks in `LIST` of names and patterns (ob1+shm,cm+ofi*), or, with ^ in front, all others")
+	f.StringVar(&o.requiredPatterns, "require", "", "fail without the stacks in `LIST` of names and patterns")
+	f.StringVar(&o.casePattern, "cases", "", "run the cases whose names match `REGEXP`, besides open")
+	f.IntSliceVar(&o.rankCounts, "ranks", nil, "numbers of ranks of the conformance cases: a `LIST` such as 2,4")
+	o.jsonPath.Flag(f, "write the report as JSON")
+	f.StringVar(&o.junitPath, "junit", "", "write the report as JUnit's XML to `FILE`, or -")
+	f.StringVar(&o.htmlPath, "html", "", "write the report as a page to `FILE`, or -")
+	f.StringVar(&o.baselinePath, "baseline", "", "compare with the JSON report in `FILE`")
+	f.Float64Var(&o.slowerFactor, "slower", 0, "with --baseline: figures that are worse by more than `FACTOR` count as failures")
+	f.StringVar(&o.exclusionFile, "exclude", "", "`FILE` of exclusions, in place of ferry's own")
+	f.DurationVar(&o.caseTimeout, "timeout", 0, "the longest `TIME` that a case may take, in place of the suite's")
 	f.BoolVar(&o.isList, "list", false, "list stacks and cases without running them")
 	f.BoolVar(&o.isJob, "job", false, "run as one of the ranks of a launcher, and qualify their transports")
 	f.Lookup("slower").DefValue, f.Lookup("ranks").DefValue = "0", ""
-	o.set = settings.Flag(f)
+	o.settingFlags = settings.Flag(f)
 	cmd.AddCommand(workerCommand())
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{
 		"set": settings.Set, "suite": settings.OneOf("quick", "full"), "cases": settings.None,
@@ -149,54 +149,54 @@ func (o *options) request() (*plan.Request, error) {
 		return nil, exit.Usagef("--suite %s: want quick or full", o.suite)
 	}
 	reg := settings.Registry()
-	values, err := settings.LoadForUser(reg, *o.set)
+	values, err := settings.LoadForUser(reg, *o.settingFlags)
 	if err != nil {
 		return nil, err
 	}
-	r := &plan.Request{Registry: reg, Values: values, Set: *o.set, Suite: suite()}
+	r := &plan.Request{Registry: reg, Values: values, SetParams: *o.settingFlags, Suite: suite()}
 	if set := r.FixedParam(); set != "" {
 		return nil, exit.Usagef("--set %s: each stack sets that itself; choose stacks with --components", set)
 	}
-	if len(o.ranks) > 0 {
-		slices.Sort(o.ranks)
-		if r.Suite.Ranks = slices.Compact(o.ranks); o.ranks[0] < 1 {
-			return nil, exit.Usagef("--ranks: %d is not a number of ranks", o.ranks[0])
+	if len(o.rankCounts) > 0 {
+		slices.Sort(o.rankCounts)
+		if r.Suite.ConformRanks = slices.Compact(o.rankCounts); o.rankCounts[0] < 1 {
+			return nil, exit.Usagef("--ranks: %d is not a number of ranks", o.rankCounts[0])
 		}
 	}
 	r.CaseLimit = r.Suite.CaseLimit
 	switch {
-	case o.timeout < 0:
-		return nil, exit.Usagef("--timeout %v: want a time", o.timeout)
-	case o.timeout > 0:
-		r.CaseLimit, r.Suite.OpenLimit, r.Suite.StartTime = o.timeout, 0, 0
-		r.Flags = append(r.Flags, "--timeout", o.timeout.String())
+	case o.caseTimeout < 0:
+		return nil, exit.Usagef("--timeout %v: want a time", o.caseTimeout)
+	case o.caseTimeout > 0:
+		r.CaseLimit, r.Suite.OpenLimit, r.Suite.StartTime = o.caseTimeout, 0, 0
+		r.CommandFlags = append(r.CommandFlags, "--timeout", o.caseTimeout.String())
 	}
-	if o.components != "" {
-		if r.Components, err = plan.ParseComponents(o.components); err != nil {
+	if o.stackPatterns != "" {
+		if r.SelectedStacks, err = plan.ParseComponents(o.stackPatterns); err != nil {
 			return nil, exit.Usagef("--components: %w", err)
 		}
 	}
-	if o.require != "" {
-		if r.Require, err = plan.ParseComponents(o.require); err == nil && strings.HasPrefix(strings.TrimSpace(o.require), "^") {
+	if o.requiredPatterns != "" {
+		if r.RequiredStacks, err = plan.ParseComponents(o.requiredPatterns); err == nil && strings.HasPrefix(strings.TrimSpace(o.requiredPatterns), "^") {
 			err = errors.New("want names and patterns of required stacks")
 		}
 		if err != nil {
 			return nil, exit.Usagef("--require: %w", err)
 		}
 	}
-	if o.cases != "" {
-		if r.Cases, err = regexp.Compile(o.cases); err != nil {
+	if o.casePattern != "" {
+		if r.CasePattern, err = regexp.Compile(o.casePattern); err != nil {
 			return nil, exit.Usagef("--cases: %w", err)
 		}
 	}
-	if o.exclude == "" {
+	if o.exclusionFile == "" {
 		r.Exclude, err = plan.BuiltIn()
 		return r, err
 	}
-	r.Flags = append(r.Flags, "--exclude", o.exclude)
-	text, err := os.ReadFile(o.exclude)
+	r.CommandFlags = append(r.CommandFlags, "--exclude", o.exclusionFile)
+	text, err := os.ReadFile(o.exclusionFile)
 	if err == nil {
-		r.Exclude, err = plan.ParseExclusions(o.exclude, text)
+		r.Exclude, err = plan.ParseExclusions(o.exclusionFile, text)
 	}
 	if err != nil {
 		return nil, exit.Usagef("--exclude: %w", err)
@@ -207,28 +207,28 @@ func (o *options) request() (*plan.Request, error) {
 // base returns the report to compare with, or nil.
 func (o *options) base() (*report.Report, error) {
 	switch {
-	case o.slower != 0 && o.baseline == "":
-		return nil, exit.Usagef("--slower %v: it needs --baseline", o.slower)
-	case o.slower != 0 && !(o.slower > 1):
-		return nil, exit.Usagef("--slower %v: want a factor above 1", o.slower)
-	case o.baseline == "":
+	case o.slowerFactor != 0 && o.baselinePath == "":
+		return nil, exit.Usagef("--slower %v: it needs --baseline", o.slowerFactor)
+	case o.slowerFactor != 0 && !(o.slowerFactor > 1):
+		return nil, exit.Usagef("--slower %v: want a factor above 1", o.slowerFactor)
+	case o.baselinePath == "":
 		return nil, nil
 	}
-	f, err := os.Open(o.baseline)
+	f, err := os.Open(o.baselinePath)
 	if err != nil {
 		return nil, exit.Usagef("--baseline: %w", err)
 	}
 	defer f.Close()
 	base, err := report.ReadJSON(f)
 	if err != nil {
-		return nil, exit.Usagef("--baseline %s: %w", o.baseline, err)
+		return nil, exit.Usagef("--baseline %s: %w", o.baselinePath, err)
 	}
 	return base, nil
 }
 
 func (o *options) run(cmd *cobra.Command) error {
 	if !o.isJob {
-		switch inJob, err := settings.InJob(*o.set); {
+		switch inJob, err := settings.InJob(*o.settingFlags); {
 		case err != nil:
 			return err
 		case inJob:
@@ -250,11 +250,11 @@ func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd.Context(), exit.Signals()...)
 	defer stop()
 	pool := &worker.Pool{
-		Program: self, Args: []string{"matrix", "worker"}, Set: r.Set, MaxParallel: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
+		WorkerProgram: self, WorkerArgs: []string{"matrix", "worker"}, SetParams: r.SetParams, MaxParallel: max(2, runtime.NumCPU()/2), Cleanup: settings.Sweep(r.Values),
 	}
 	x := &execution{
-		options: o, request: r, base: base, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
-		run:           func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil },
+		options: o, request: r, baselineReport: base, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+		runPlan:       func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return pool.Run(ctx, p.Begin(t)), nil },
 		isInterrupted: func() bool { return ctx.Err() != nil },
 	}
 	if o.isJob {
@@ -274,16 +274,16 @@ func (o *options) run(cmd *cobra.Command) error {
 			return err
 		}
 		j.SavePartial = func(found *report.Report) {
-			if err := x.outs.save(found, nil, false); err != nil {
+			if err := x.reportOutputs.save(found, nil, false); err != nil {
 				fmt.Fprintf(x.stderr, "ferry matrix: %v\n", err)
 			}
 		}
-		x.run = func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return j.Run(ctx, p, t) }
+		x.runPlan = func(p *plan.Plan, t *report.Terminal) (*report.Report, error) { return j.Run(ctx, p, t) }
 	}
-	if x.outs, err = o.open(x.stdout); err != nil {
+	if x.reportOutputs, err = o.open(x.stdout); err != nil {
 		return err
 	}
-	defer x.outs.close()
+	defer x.reportOutputs.close()
 	line := progressline.Start(x.stderr, "ferry matrix", "surveying transports and providers")
 	p, err := r.MakePlan(ctx, pool.Survey)
 	line.Close()
@@ -302,11 +302,11 @@ func (o *options) run(cmd *cobra.Command) error {
 type execution struct {
 	*options
 	request *plan.Request
-	// Baseline, or nil.
-	base           *report.Report
-	outs           outputs
+	// May be nil.
+	baselineReport *report.Report
+	reportOutputs  outputs
 	stdout, stderr io.Writer
-	run            func(*plan.Plan, *report.Terminal) (*report.Report, error)
+	runPlan        func(*plan.Plan, *report.Terminal) (*report.Report, error)
 	isInterrupted  func() bool
 }
 
@@ -314,7 +314,7 @@ type execution struct {
 func (x *execution) execute(p *plan.Plan) error {
 	// With the report on standard output, the text goes to standard error.
 	text := x.stdout
-	if x.outs.stdout() {
+	if x.reportOutputs.stdout() {
 		text = x.stderr
 	}
 	var look report.Look
@@ -329,20 +329,20 @@ func (x *execution) execute(p *plan.Plan) error {
 	defer signal.Stop(pipe)
 	terminal := report.NewTerminal(text, look)
 	terminal.PrintsStarts = x.isJob
-	found, err := x.run(p, terminal)
+	found, err := x.runPlan(p, terminal)
 	terminal.Close()
 	if err != nil {
 		return err
 	}
 	found.Notes = append(found.Notes, found.Retries()...)
-	if r := x.request; !x.isJob && r.Components == nil && r.Cases == nil {
+	if r := x.request; !x.isJob && r.SelectedStacks == nil && r.CasePattern == nil {
 		found.Notes = append(found.Notes, r.Exclude.Notes(found)...)
 	}
 	var compared *report.Comparison
-	if x.base != nil {
-		compared = report.Compare(x.request.Components.FilterReport(x.base), found, x.slower)
+	if x.baselineReport != nil {
+		compared = report.Compare(x.request.SelectedStacks.FilterReport(x.baselineReport), found, x.slowerFactor)
 	}
-	err = x.outs.save(found, compared, true)
+	err = x.reportOutputs.save(found, compared, true)
 	if textErr := report.WriteText(text, found, compared, wrapped); !errors.Is(textErr, syscall.EPIPE) {
 		err = errors.Join(err, textErr)
 	}
@@ -362,7 +362,7 @@ func (o *options) join(ctx context.Context, r *plan.Request) (*job.Job, error) {
 	switch {
 	case o.isList:
 		return nil, exit.Usagef("--list: leave --job out")
-	case len(o.ranks) > 0:
+	case len(o.rankCounts) > 0:
 		return nil, exit.Usagef("--ranks: --job takes the launcher's ranks as they are")
 	}
 	j := &job.Job{Request: r}

@@ -18,10 +18,10 @@ import (
 type outputs []*output
 
 type output struct {
-	flag, path string
-	file       *outfile.Report // nil for standard output
-	stdout     io.Writer
-	write      writer
+	flag, path  string
+	reportFile  *outfile.Report // nil for standard output
+	stdout      io.Writer
+	writeReport writer
 }
 
 // A writer writes a report in one form.
@@ -35,17 +35,17 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 		flag, path string
 		write      writer
 	}{
-		{"json", string(o.json), func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
-		{"junit", o.junit, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJUnit(w, r) }},
-		{"html", o.html, report.WriteHTML},
+		{"json", string(o.jsonPath), func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJSON(w, r) }},
+		{"junit", o.junitPath, func(w io.Writer, r *report.Report, _ *report.Comparison) error { return report.WriteJUnit(w, r) }},
+		{"html", o.htmlPath, report.WriteHTML},
 	} {
 		if x.path == "" {
 			continue
 		}
-		out := &output{flag: x.flag, path: x.path, write: x.write, stdout: stdout}
+		out := &output{flag: x.flag, path: x.path, writeReport: x.write, stdout: stdout}
 		var err error
 		if x.path != string(settings.Stdout) {
-			out.file, err = outfile.NewReport(x.path)
+			out.reportFile, err = outfile.NewReport(x.path)
 		}
 		if i := slices.IndexFunc(all, out.isSame); err == nil && i >= 0 {
 			all = append(all, out)
@@ -62,21 +62,21 @@ func (o *options) open(stdout io.Writer) (outputs, error) {
 
 // isSame reports whether two outputs go to one file.
 func (o *output) isSame(x *output) bool {
-	if o.file == nil || x.file == nil {
-		return o.file == x.file
+	if o.reportFile == nil || x.reportFile == nil {
+		return o.reportFile == x.reportFile
 	}
-	return o.file.IsSameFile(x.file)
+	return o.reportFile.IsSameFile(x.reportFile)
 }
 
 // stdout reports whether standard output is a report.
 func (all outputs) stdout() bool {
-	return slices.ContainsFunc(all, func(o *output) bool { return o.file == nil })
+	return slices.ContainsFunc(all, func(o *output) bool { return o.reportFile == nil })
 }
 
 func (all outputs) close() {
 	for _, o := range all {
-		if o.file != nil {
-			o.file.Close()
+		if o.reportFile != nil {
+			o.reportFile.Close()
 		}
 	}
 }
@@ -86,12 +86,12 @@ func (all outputs) close() {
 func (all outputs) save(r *report.Report, c *report.Comparison, isEnd bool) error {
 	var errs []error
 	for _, o := range all {
-		write := func(w io.Writer) error { return o.write(w, r, c) }
+		write := func(w io.Writer) error { return o.writeReport(w, r, c) }
 		var err error
 		switch {
-		case o.file != nil && (isEnd || o.file.IsReplaced()):
-			err = o.file.Write(write)
-		case o.file == nil && isEnd:
+		case o.reportFile != nil && (isEnd || o.reportFile.IsReplaced()):
+			err = o.reportFile.Write(write)
+		case o.reportFile == nil && isEnd:
 			w := bufio.NewWriter(o.stdout)
 			err = errors.Join(write(w), w.Flush())
 		}

@@ -14,7 +14,7 @@ import (
 // Neither a partial nor the final report may leave other files.
 func TestReport_WriteFails_KeepsEarlierOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
-	outs, err := (&options{json: settings.JSON(path)}).open(io.Discard)
+	outs, err := (&options{jsonPath: settings.JSON(path)}).open(io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestReport_WriteFails_KeepsEarlierOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("no space left")
-	outs[0].write = func(w io.Writer, _ *report.Report, _ *report.Comparison) error {
+	outs[0].writeReport = func(w io.Writer, _ *report.Report, _ *report.Comparison) error {
 		_, _ = w.Write([]byte("half"))
 		return full
 	}

@@ -24,12 +24,12 @@ type sharedSetting struct {
 
 func (j *Job) sharedSettings() []sharedSetting {
 	cases := ""
-	if j.Cases != nil {
-		cases = j.Cases.String()
+	if j.CasePattern != nil {
+		cases = j.CasePattern.String()
 	}
 	return []sharedSetting{
 		{"--suite", j.Suite.Name}, {"--cases", cases}, {"--timeout", j.CaseLimit.String()},
-		{"--set", strings.Join(j.Set, " ")}, {"version", report.ThisMachine().FerryVersion},
+		{"--set", strings.Join(j.SetParams, " ")}, {"version", report.ThisMachine().FerryVersion},
 	}
 }
 
@@ -100,7 +100,7 @@ func chooseBenchPartner(hosts []string) int {
 func (j *Job) addPlacementNotes() {
 	hosts := slices.Compact(slices.Sorted(slices.Values(j.hosts)))
 	notes := &j.record.Report.Notes
-	*notes = append(*notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(j.Ranks, "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
+	*notes = append(*notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(j.LauncherRanks, "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
 	if j.benchPartner > 0 {
 		*notes = append(*notes, fmt.Sprintf("benchmarks are between %s and %s", j.describeRank(0), j.describeRank(j.benchPartner)))
 	}

@@ -66,7 +66,7 @@ func launchJobs(t *testing.T, size int) (jobs []*Job, s *server.Server) {
 	}
 	t.Cleanup(func() { s.Close() })
 	for n := range size {
-		j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile("^conform/3/message/modes"), CaseLimit: time.Minute}}
+		j := &Job{Request: &plan.Request{Suite: plan.Quick(), CasePattern: regexp.MustCompile("^conform/3/message/modes"), CaseLimit: time.Minute}}
 		if j.client, err = local.Dial(t.Context(), s.Environ(n), bootstrap.Env{Timeout: j.exchangeTimeout()}); err != nil {
 			t.Fatal(err)
 		}

@@ -77,9 +77,9 @@ func (j *Job) Open(ctx context.Context) error {
 // setIdentity sets the ranks and the limits of the suite from the client's identity.
 func (j *Job) setIdentity() {
 	id := j.client.Identity()
-	j.rank, j.Ranks, j.Suite.Ranks, j.Suite.Processes = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
-	j.Suite.Room = 0          // Added processes do not have the stack's parameters.
-	j.Suite.HasDeaths = false // A rank cannot be replaced.
+	j.rank, j.LauncherRanks, j.Suite.ConformRanks, j.Suite.GoroutineProcesses = int(id.Proc.Rank), id.Size, []int{id.Size}, id.Size
+	j.Suite.AddableProcesses = 0 // Added processes do not have the stack's parameters.
+	j.Suite.HasDeaths = false    // A rank cannot be replaced.
 	for rank := range id.Size {
 		j.group = append(j.group, framework.Proc{Namespace: id.Proc.Namespace, Rank: uint32(rank)})
 	}
@@ -100,7 +100,7 @@ func (j *Job) silenceLimit() time.Duration {
 // exchangeTimeout limits the wait for other ranks in an exchange. Rank 0 may be surveying transports, two ranks may
 // run benchmarks, and a rank may hang until its silenceLimit.
 func (j *Job) exchangeTimeout() time.Duration {
-	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.Benches)+1)*j.CaseLimit
+	return time.Minute + j.silenceLimit() + time.Duration(len(j.Suite.BenchColumns)+1)*j.CaseLimit
 }
 
 // Run executes the plan. Rank 0 passes the plan and the observer, and gets the report, which is partial if ctx is

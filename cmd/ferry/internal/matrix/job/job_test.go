@@ -24,8 +24,8 @@ func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 
 // jobOf is rank 0 of a job of three ranks over one stack.
 func jobOf(cases string) *Job {
-	j := &Job{Request: &plan.Request{Suite: plan.Quick(), Cases: regexp.MustCompile(cases), Ranks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
-	j.Suite.Ranks = []int{3}
+	j := &Job{Request: &plan.Request{Suite: plan.Quick(), CasePattern: regexp.MustCompile(cases), LauncherRanks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
+	j.Suite.ConformRanks = []int{3}
 	j.plan = j.PlanFor([]report.Stack{{Name: "ob1+shm", PML: "ob1", ViaComponent: "btl shm"}})
 	j.record = j.plan.Begin(nil)
 	return j
@@ -67,9 +67,9 @@ func TestDescribeDifferences_FlagDiffers_IsNamed(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Job){
 		`--suite is "full", and in rank 0 "quick"`: func(j *Job) { j.Suite.Name = "full" },
-		`--cases is "", and in rank 0 "a"`:         func(j *Job) { j.Cases = nil },
+		`--cases is "", and in rank 0 "a"`:         func(j *Job) { j.CasePattern = nil },
 		`--timeout is "1s", and in rank 0 "0s"`:    func(j *Job) { j.CaseLimit = time.Second },
-		`--set is "a=1 b=2", and in rank 0 ""`:     func(j *Job) { j.Set = []string{"a=1", "b=2"} },
+		`--set is "a=1 b=2", and in rank 0 ""`:     func(j *Job) { j.SetParams = []string{"a=1", "b=2"} },
 	} {
 		j := jobOf("a")
 		change(j)
@@ -95,7 +95,7 @@ func TestComplete_JobEnds_ReasonOfCasesNotRun(t *testing.T) {
 
 func TestRecordOwnLog_AnotherRankFailed_CaseFails(t *testing.T) {
 	j := jobOf("^" + first + "|^" + second)
-	v := &stackRun{stackLog: stackLog{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, Others: []int{2}}, {Case: second, Status: report.Pass}}}}
+	v := &stackRun{stackLog: stackLog{Events: []worker.Event{{Case: report.OpenCase, Status: report.Pass}, {Case: first, Status: report.Pass, OtherRanks: []int{2}}, {Case: second, Status: report.Pass}}}}
 	j.recordOwnLog(0, v, reportedError{errors.New("rank 2 (b) has ended")})
 	rows := j.record.Complete("rank 2 (b) has ended").Rows
 	if len(rows) != 3 || rows[1].Status != report.Fail || !strings.HasPrefix(rows[1].Reason, "rank 2 (b): ") || rows[2].Status != report.Pass {

@@ -17,7 +17,7 @@ func (j *Job) prepareStack(stack int) {
 	if j.SavePartial != nil {
 		j.SavePartial(j.record.Complete(fmt.Sprintf("no results after the start of stack %s (%d of %d)", s.Name, stack+1, len(j.plan.Stacks))))
 	}
-	for _, c := range j.plan.Columns[stack] {
+	for _, c := range j.plan.ColumnsByStack[stack] {
 		if c.IsKit() {
 			j.record.AddRow(s, j.Row(s, c, c.Name, report.Skip, "kits make processes of one node: run `ferry matrix` without --job there"))
 		}
@@ -27,7 +27,7 @@ func (j *Job) prepareStack(stack int) {
 // recordUnrun records the outcome of a stack without cases.
 func (j *Job) recordUnrun(stack int, status report.Status, reason string) {
 	s := j.plan.Stacks[stack]
-	j.record.AddRow(s, j.Row(s, j.plan.Columns[stack][0], report.OpenCase, status, reason))
+	j.record.AddRow(s, j.Row(s, j.plan.ColumnsByStack[stack][0], report.OpenCase, status, reason))
 }
 
 // recordOwnLog records the log of rank 0 alone, if err keeps the others from sending theirs. A lost rank is a failure
@@ -54,15 +54,15 @@ func (j *Job) recordLogs(stack int, logs []stackLog) {
 		}
 		for _, e := range a.Events {
 			if e.Case == report.OpenCase && e.Status == report.Pass {
-				isOpen, s.Device, s.TagLayout = true, e.Device, e.Mode
+				isOpen, s.Device, s.TagLayout = true, e.Device, e.TagLayout
 			}
 		}
 	}
-	for n, c := range j.plan.Columns[stack] {
+	for n, c := range j.plan.ColumnsByStack[stack] {
 		if c.IsKit() || n > 0 && !isOpen {
 			continue
 		}
-		for _, cell := range c.Cells {
+		for _, cell := range c.CellNames {
 			row := j.mergeRow(*s, c, cell, logs)
 			if row.Status == "" {
 				if len(logs) < len(j.group) {
@@ -86,7 +86,7 @@ func (j *Job) mergeRow(s report.Stack, c plan.Column, cell string, logs []stackL
 			}
 			e.Rank = rank
 			events = append(events, e)
-			for _, other := range e.Others {
+			for _, other := range e.OtherRanks {
 				if other >= len(logs) {
 					events = append(events, worker.Event{Rank: other, Status: report.Fail, Reason: "it failed and its log is lost"})
 				}

@@ -85,8 +85,8 @@ func (j *Job) runStack(ctx context.Context, i int) error {
 // openSession opens a session over a stack.
 func (j *Job) openSession(ctx context.Context, i int) (*mpi.Session, error) {
 	opts := append(settings.Session(), mpi.WithBootstrap(j.client))
-	opts = append(opts, settings.Options(slices.Concat(j.Set, j.plan.Stacks[i].SetParams))...)
-	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
+	opts = append(opts, settings.Options(slices.Concat(j.SetParams, j.plan.Stacks[i].SetParams))...)
+	ctx, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.ColumnsByStack[i][0]))
 	defer cancel()
 	return mpi.OpenSession(ctx, opts...)
 }
@@ -112,18 +112,18 @@ func (j *Job) runCases(ctx context.Context, i int, v *stackRun) error {
 		}
 	}()
 	x := &worker.Executor{Session: session, Recorder: v, CaseLimit: j.CaseLimit, BenchLimit: j.CaseLimit, BenchRanks: []int{0, j.benchPartner}}
-	opening, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.Columns[i][0]))
+	opening, cancel := conform.Within(ctx, j.LimitOf(j.plan.Stacks[i], j.plan.ColumnsByStack[i][0]))
 	world, err = x.Open(opening)
 	cancel()
 	if err != nil {
 		return err
 	}
-	for _, c := range j.plan.Columns[i][1:] {
+	for _, c := range j.plan.ColumnsByStack[i][1:] {
 		if c.IsKit() {
 			continue
 		}
 		err := x.Run(ctx, world, c)
-		if err != nil && c.Bench != nil { // Further cases run, unless the partner is lost.
+		if err != nil && c.BenchArgs != nil { // Further cases run, unless the partner is lost.
 			v.End(worker.EventOf(err))
 			if !errors.Is(err, framework.ErrProcFailed) {
 				err = context.Cause(ctx)

@@ -172,8 +172,8 @@ func (x *Exclusions) Notes(r *report.Report) []string {
 
 // A versionRange is a range of versions of a library.
 type versionRange struct {
-	library string
-	bounds  version.Constraints
+	library       string
+	versionBounds version.Constraints
 }
 
 // parseVersions parses "NAME <1.20" or "NAME >=1.15, <1.20".
@@ -191,5 +191,5 @@ func parseVersions(text string) (*versionRange, error) {
 func (v *versionRange) contains(library string) bool {
 	name, text, _ := strings.Cut(library, " ")
 	have, err := version.NewVersion(text)
-	return err == nil && name == v.library && v.bounds.Check(have.Core())
+	return err == nil && name == v.library && v.versionBounds.Check(have.Core())
 }

@@ -19,37 +19,37 @@ import (
 // A Request holds the options of a run. Set its fields before the first call.
 type Request struct {
 	Registry *framework.Registry
-	Values   *framework.Values // Includes Set.
-	// Parameters (NAME=VALUE) of all processes.
-	Set   []string
-	Suite Suite
+	Values   *framework.Values // Includes SetParams.
+	// NAME=VALUE, of all processes.
+	SetParams []string
+	Suite     Suite
 	// That of report.OpenCase may be longer; see Suite.OpenLimit.
 	CaseLimit time.Duration
 	// Nil selects all stacks.
-	Components *Components
-	// Further required stacks, or nil. Stacks named in Components are required, too.
-	Require *Components
+	SelectedStacks *Components
+	// Further required stacks, or nil. Stacks named in SelectedStacks are required, too.
+	RequiredStacks *Components
 	// Nil selects all cases.
-	Cases   *regexp.Regexp
-	Exclude *Exclusions
+	CasePattern *regexp.Regexp
+	Exclude     *Exclusions
 	// Further flags of `ferry matrix` for a row's Command.
-	Flags []string
-	// Ranks is the number of ranks of the launcher. With 0, each column gets separate processes.
-	Ranks int
+	CommandFlags []string
+	// LauncherRanks is the number of ranks of the launcher. With 0, each column gets separate processes.
+	LauncherRanks int
 }
 
 // A Plan is the list of stacks and columns of a run.
 type Plan struct {
 	*Request
 	Stacks []report.Stack
-	// By stack. The first column is that of report.OpenCase.
-	Columns [][]Column
+	// The first column is that of report.OpenCase.
+	ColumnsByStack [][]Column
 }
 
 // Cells returns the names of a stack's cases.
 func (p *Plan) Cells(stack int) (cells []string) {
-	for _, c := range p.Columns[stack] {
-		cells = append(cells, c.Cells...)
+	for _, c := range p.ColumnsByStack[stack] {
+		cells = append(cells, c.CellNames...)
 	}
 	return cells
 }
@@ -57,8 +57,8 @@ func (p *Plan) Cells(stack int) (cells []string) {
 // MakePlan finds the stacks and selects stacks and cases. An empty selection is an error.
 func (r *Request) MakePlan(ctx context.Context, survey SurveyFunc) (*Plan, error) {
 	stacks, err := r.findStacks(ctx, survey)
-	if err == nil && r.Components != nil {
-		stacks, err = r.Components.selectStacks(stacks)
+	if err == nil && r.SelectedStacks != nil {
+		stacks, err = r.SelectedStacks.selectStacks(stacks)
 	}
 	if err != nil {
 		return nil, err
@@ -67,55 +67,55 @@ func (r *Request) MakePlan(ctx context.Context, survey SurveyFunc) (*Plan, error
 		return nil, err
 	}
 	p := r.PlanFor(stacks)
-	if r.Cases != nil && !r.Cases.MatchString(report.OpenCase) &&
+	if r.CasePattern != nil && !r.CasePattern.MatchString(report.OpenCase) &&
 		slices.ContainsFunc(stacks, func(s report.Stack) bool { return s.AbsentReason == "" }) &&
-		!slices.ContainsFunc(p.Columns, func(c []Column) bool { return len(c) > 1 }) {
-		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.Cases)
+		!slices.ContainsFunc(p.ColumnsByStack, func(c []Column) bool { return len(c) > 1 }) {
+		return nil, fmt.Errorf("%w: no case of suite %s matches %q; --list shows them", framework.ErrConfig, r.Suite.Name, r.CasePattern)
 	}
 	return p, nil
 }
 
 // markRequired marks the required stacks.
 func (r *Request) markRequired(stacks []report.Stack) error {
-	if r.Require != nil {
-		if _, err := r.Require.selectStacks(stacks); err != nil && r.Components != nil {
+	if r.RequiredStacks != nil {
+		if _, err := r.RequiredStacks.selectStacks(stacks); err != nil && r.SelectedStacks != nil {
 			return fmt.Errorf("--require: %w (--components leaves out all others)", err)
 		} else if err != nil {
 			return fmt.Errorf("--require: %w", err)
 		}
 	}
 	for i, s := range stacks {
-		stacks[i].IsRequired = r.Components.hasName(s.Name) || r.Require != nil && r.Require.Includes(s.Name)
+		stacks[i].IsRequired = r.SelectedStacks.hasName(s.Name) || r.RequiredStacks != nil && r.RequiredStacks.Includes(s.Name)
 	}
 	return nil
 }
 
 // PlanFor returns the plan for selected stacks.
 func (r *Request) PlanFor(stacks []report.Stack) *Plan {
-	p := &Plan{Request: r, Stacks: stacks, Columns: make([][]Column, len(stacks))}
+	p := &Plan{Request: r, Stacks: stacks, ColumnsByStack: make([][]Column, len(stacks))}
 	for i, s := range stacks {
-		p.Columns[i] = []Column{openColumn(s, r.Ranks, r.Values)}
+		p.ColumnsByStack[i] = []Column{openColumn(s, r.LauncherRanks, r.Values)}
 		if s.AbsentReason != "" || r.IsIdle(s) {
 			continue
 		}
 		for _, c := range r.Suite.columnsOf(s) {
-			if r.Cases != nil {
-				c.Cells = slices.DeleteFunc(slices.Clone(c.Cells), func(cell string) bool { return !r.Cases.MatchString(cell) })
+			if r.CasePattern != nil {
+				c.CellNames = slices.DeleteFunc(slices.Clone(c.CellNames), func(cell string) bool { return !r.CasePattern.MatchString(cell) })
 			}
 			switch {
-			case len(c.Cells) == 0, c.Bench != nil && r.Ranks == 1:
+			case len(c.CellNames) == 0, c.BenchArgs != nil && r.LauncherRanks == 1:
 				continue
-			case c.IsKit() && r.Ranks > 0:
-				c.Cells = []string{c.Name} // Skipped as a whole.
+			case c.IsKit() && r.LauncherRanks > 0:
+				c.CellNames = []string{c.Name} // Skipped as a whole.
 			}
-			p.Columns[i] = append(p.Columns[i], c)
+			p.ColumnsByStack[i] = append(p.ColumnsByStack[i], c)
 		}
 	}
 	return p
 }
 
 // IsIdle reports whether a stack reaches no other process of the launcher's ranks.
-func (r *Request) IsIdle(s report.Stack) bool { return s.Alone() && r.Ranks > 1 }
+func (r *Request) IsIdle(s report.Stack) bool { return s.Alone() && r.LauncherRanks > 1 }
 
 // LimitOf returns the limit of the cases of a column. It exceeds that of the library of the stack's transport.
 func (r *Request) LimitOf(s report.Stack, c Column) time.Duration {
@@ -149,20 +149,20 @@ func (r *Request) IsBad(s report.Stack, row report.Row) bool {
 
 // Row returns the row of a case.
 func (r *Request) Row(s report.Stack, c Column, cell string, status report.Status, reason string) report.Row {
-	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, RankCount: c.Ranks, Status: status, Reason: reason}
-	words, set, cases := []string{"ferry", "matrix"}, r.Set, "^"+regexp.QuoteMeta(cell)+"$"
+	row := report.Row{Stack: s.Name, Provider: s.Provider, Case: cell, RankCount: c.ProcessCount, Status: status, Reason: reason}
+	words, set, cases := []string{"ferry", "matrix"}, r.SetParams, "^"+regexp.QuoteMeta(cell)+"$"
 	switch {
-	case r.Ranks > 0 && c.IsKit():
+	case r.LauncherRanks > 0 && c.IsKit():
 		cases = "^" + c.Name + "/"
-	case r.Ranks > 0:
-		words = []string{"ferry", "run", "-n", fmt.Sprint(r.Ranks), "ferry", "matrix", "--job"}
-	case c.Bench != nil:
-		words, set, cases = append([]string{"ferry", "bench"}, c.Bench...), slices.Concat(set, s.SetParams), ""
+	case r.LauncherRanks > 0:
+		words = []string{"ferry", "run", "-n", fmt.Sprint(r.LauncherRanks), "ferry", "matrix", "--job"}
+	case c.BenchArgs != nil:
+		words, set, cases = append([]string{"ferry", "bench"}, c.BenchArgs...), slices.Concat(set, s.SetParams), ""
 	case strings.HasPrefix(c.Name, "conform/") && !s.Alone():
-		words = append(words, "--ranks", fmt.Sprint(c.Ranks))
+		words = append(words, "--ranks", fmt.Sprint(c.ProcessCount))
 	}
 	if cases != "" {
-		words = slices.Concat(words, []string{"--components", s.Name, "--cases", cases, "--suite", r.Suite.Name}, r.Flags)
+		words = slices.Concat(words, []string{"--components", s.Name, "--cases", cases, "--suite", r.Suite.Name}, r.CommandFlags)
 	}
 	for _, x := range set {
 		words = append(words, "--set", x)
@@ -267,14 +267,14 @@ type Record struct {
 
 	observer report.Observer
 	beganAt  time.Time
-	// Guards rows, and serializes calls of observer.
-	mu   sync.Mutex
-	rows map[[2]string]report.Row
+	// Guards rowByCell, and serializes calls of observer.
+	mu        sync.Mutex
+	rowByCell map[[2]string]report.Row
 }
 
 // Begin returns a new record and notifies the observer, which may be nil.
 func (p *Plan) Begin(o report.Observer) *Record {
-	r := &Record{Plan: p, observer: o, beganAt: time.Now(), rows: map[[2]string]report.Row{}}
+	r := &Record{Plan: p, observer: o, beganAt: time.Now(), rowByCell: map[[2]string]report.Row{}}
 	r.Report = &report.Report{Suite: p.Suite.Name, StartedAt: r.beganAt.UTC().Truncate(time.Second), Machine: report.ThisMachine(), Stacks: slices.Clone(p.Stacks)}
 	if o != nil {
 		counts := map[string]int{}
@@ -303,7 +303,7 @@ func (r *Record) AddRow(s report.Stack, row report.Row) report.Row {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rows[[2]string{row.Stack, row.Case}] = row
+	r.rowByCell[[2]string{row.Stack, row.Case}] = row
 	if r.observer != nil {
 		r.observer.Done(row)
 	}
@@ -318,10 +318,10 @@ func (r *Record) Complete(partial string) *report.Report {
 	out := *r.Report
 	out.EndReason = partial
 	for i, s := range out.Stacks {
-		open, hasOpen := r.rows[[2]string{s.Name, report.OpenCase}]
-		for _, c := range r.Columns[i] {
-			for _, cell := range c.Cells {
-				row, ok := r.rows[[2]string{s.Name, cell}]
+		open, hasOpen := r.rowByCell[[2]string{s.Name, report.OpenCase}]
+		for _, c := range r.ColumnsByStack[i] {
+			for _, cell := range c.CellNames {
+				row, ok := r.rowByCell[[2]string{s.Name, cell}]
 				switch {
 				case ok:
 					out.Rows = append(out.Rows, row)

@@ -16,14 +16,14 @@ import (
 // Stacks share the suite's benchmarks.
 func TestPlanFor_CasesOfOneStack_KeepTheNext(t *testing.T) {
 	stacks := []report.Stack{{Name: "a", ViaComponent: "btl a"}, {Name: "b", ViaComponent: "btl b"}, {Name: "gone", AbsentReason: "no device"}}
-	r := &Request{Suite: Quick(), Cases: regexp.MustCompile("^(conform/2/group/empty)?$")}
+	r := &Request{Suite: Quick(), CasePattern: regexp.MustCompile("^(conform/2/group/empty)?$")}
 	p := r.PlanFor(stacks)
 	for i, want := range [][]string{{"open", "conform/2/group/empty"}, {"open", "conform/2/group/empty"}, {"open"}} {
 		if got := p.Cells(i); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", stacks[i].Name, got, want)
 		}
 	}
-	r.Cases = nil
+	r.CasePattern = nil
 	if cells := r.PlanFor(stacks).Cells(1); !slices.Contains(cells, "bench/latency") || slices.Contains(cells, "") {
 		t.Errorf("all: %q", cells)
 	}
@@ -40,8 +40,8 @@ func TestColumns_EachStack_HasCasesOnGoroutineRanks(t *testing.T) {
 		{report.Stack{Name: "ob1+self", ViaComponent: "btl self"}, 0, "conform/1x2"},
 		{report.Stack{Name: "cm+ofi net", ViaComponent: "mtl ofi"}, 3, "conform/3x2"},
 	} {
-		if r.Suite.Processes = 2; c.ranks > 0 {
-			r.Suite.Processes = c.ranks
+		if r.Suite.GoroutineProcesses = 2; c.ranks > 0 {
+			r.Suite.GoroutineProcesses = c.ranks
 		}
 		cells := r.PlanFor([]report.Stack{c.stack}).Cells(0)
 		if !slices.Contains(cells, c.want+"/message/all to all at once") {
@@ -68,14 +68,14 @@ func TestColumns_SuiteHasRoom_CasesAddProcesses(t *testing.T) {
 	} {
 		s := report.Stack{Name: "ob1", ViaComponent: c.via}
 		var got []string
-		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{s}).Columns[0] {
+		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{s}).ColumnsByStack[0] {
 			for _, name := range []string{sets, adds} {
-				if column.Name == c.column && slices.Contains(column.Cells, c.column+"/"+name) {
+				if column.Name == c.column && slices.Contains(column.CellNames, c.column+"/"+name) {
 					got = append(got, name)
 				}
 			}
-			if hasRoom := column.Room > 0; column.Name == c.column && column.Deaths == 0 && hasRoom != slices.Contains(c.want, adds) {
-				t.Errorf("suite %s over %s: %s has room for %d processes", c.suite.Name, c.via, c.column, column.Room)
+			if hasRoom := column.AddableProcesses > 0; column.Name == c.column && column.KillableRanks == 0 && hasRoom != slices.Contains(c.want, adds) {
+				t.Errorf("suite %s over %s: %s has room for %d processes", c.suite.Name, c.via, c.column, column.AddableProcesses)
 			}
 		}
 		if !slices.Equal(got, c.want) {
@@ -94,16 +94,16 @@ func TestColumns_CaseKillsARank_HasAColumnOfItsOwn(t *testing.T) {
 		via   string
 		// Columns for each such case.
 		want int
-	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{Ranks: []int{4}, Processes: 4}, "btl a", 0}} {
+	}{{Full(), "btl a", 3}, {Quick(), "btl a", 1}, {Full(), "btl self", 0}, {Suite{ConformRanks: []int{4}, GoroutineProcesses: 4}, "btl a", 0}} {
 		found := map[string]int{}
-		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", ViaComponent: c.via}}).Columns[0] {
-			for _, cell := range column.Cells {
+		for _, column := range (&Request{Suite: c.suite}).PlanFor([]report.Stack{{Name: "ob1", ViaComponent: c.via}}).ColumnsByStack[0] {
+			for _, cell := range column.CellNames {
 				name := column.CaseName(cell)
 				if !dies[name] {
 					continue
 				}
-				if found[name]++; len(column.Cells) != 1 || column.Deaths != 1 || column.Goroutines != 0 {
-					t.Errorf("suite %s over %s: %s in a column of %d cases with %d deaths", c.suite.Name, c.via, cell, len(column.Cells), column.Deaths)
+				if found[name]++; len(column.CellNames) != 1 || column.KillableRanks != 1 || column.GoroutineRanks != 0 {
+					t.Errorf("suite %s over %s: %s in a column of %d cases with %d deaths", c.suite.Name, c.via, cell, len(column.CellNames), column.KillableRanks)
 				}
 			}
 		}
@@ -133,7 +133,7 @@ func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 		{"b*", "b *", []report.Status{report.Fail, report.Fail}},
 	} {
 		r := &Request{Suite: Quick()}
-		for list, into := range map[string]**Components{c.components: &r.Components, c.require: &r.Require} {
+		for list, into := range map[string]**Components{c.components: &r.SelectedStacks, c.require: &r.RequiredStacks} {
 			if list != "" {
 				*into, _ = ParseComponents(list)
 			}
@@ -145,7 +145,7 @@ func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 		record := r.PlanFor(all).Begin(nil)
 		for i, want := range c.open {
 			s := all[i+1]
-			row := record.AddRow(s, r.Row(s, record.Columns[i+1][0], report.OpenCase, s.Absent(), s.AbsentReason))
+			row := record.AddRow(s, r.Row(s, record.ColumnsByStack[i+1][0], report.OpenCase, s.Absent(), s.AbsentReason))
 			if row.Status != want || !strings.HasSuffix(row.Reason, s.AbsentReason) {
 				t.Errorf("components %q, require %q: %s is %s: %s", c.components, c.require, s.Name, row.Status, row.Reason)
 			}
@@ -155,7 +155,7 @@ func TestMarkRequired_NamedStack_MustExist(t *testing.T) {
 		}
 	}
 	r := &Request{Suite: Quick()}
-	r.Require, _ = ParseComponents("b nat")
+	r.RequiredStacks, _ = ParseComponents("b nat")
 	if err := r.markRequired(stacks()); err == nil || !strings.Contains(err.Error(), `--require: `) || !strings.Contains(err.Error(), `"b net"`) {
 		t.Errorf("a name of nothing: %v", err)
 	}

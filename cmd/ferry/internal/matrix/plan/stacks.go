@@ -36,14 +36,14 @@ const maxParallelSurveys = 4
 type SurveyResult struct {
 	// Result of Providers.
 	Providers []string `json:",omitempty"`
-	// Result of Survey, the best candidate if there is one.
-	Offer *mtl.Candidate `json:",omitempty"`
-	// The BTL reaches only its own process.
-	Alone bool `json:",omitempty"`
+	// Result of Survey, or nil.
+	BestCandidate *mtl.Candidate `json:",omitempty"`
+	// Set for such a BTL.
+	ReachesOnlySelf bool `json:",omitempty"`
 	// Reason why the transport is unavailable, or "".
 	AbsentReason string `json:"-"`
 	// Output of the library.
-	Log string `json:"-"`
+	LibraryLog string `json:"-"`
 }
 
 // A SurveyFunc surveys a stack in another process with additional environment variables. ok is false if the process
@@ -152,12 +152,12 @@ func (r *Request) stacksOverBTLs(ctx context.Context, base report.Stack, survey 
 	g.SetLimit(maxParallelSurveys)
 	for i := range all {
 		s := &all[i]
-		if s.AbsentReason != "" || s.Alone() || !r.Components.Includes(s.Name) {
+		if s.AbsentReason != "" || s.Alone() || !r.SelectedStacks.Includes(s.Name) {
 			continue
 		}
 		g.Go(func() error {
 			_, name := s.Transport()
-			if a, ok := survey(ctx, *s, Column{Name: Reaches, Cells: []string{s.ViaComponent}}, nil); ok && a.Alone {
+			if a, ok := survey(ctx, *s, Column{Name: Reaches, CellNames: []string{s.ViaComponent}}, nil); ok && a.ReachesOnlySelf {
 				s.ReachesOnlySelf, s.SetParams = true, append(slices.Clone(base.SetParams), "btl="+name) // With self, that would carry all messages.
 			}
 			return nil
@@ -178,7 +178,7 @@ func (r *Request) FixedParam() string {
 	for _, c := range r.Registry.Components(framework.PML) {
 		fixed = append(fixed, sharedMemoryParam(c.Info().Name))
 	}
-	for _, set := range r.Set {
+	for _, set := range r.SetParams {
 		if name, _, _ := strings.Cut(set, "="); slices.Contains(fixed, name) {
 			return set
 		}
@@ -196,7 +196,7 @@ func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others 
 	var all []report.Stack
 	for _, c := range r.Registry.Components(framework.MTL) {
 		s := stackOver(base, framework.MTL, c.Info().Name, "mtl="+c.Info().Name)
-		if r.Components != nil && !r.Components.canMatch(s.Name, others) {
+		if r.SelectedStacks != nil && !r.SelectedStacks.canMatch(s.Name, others) {
 			continue
 		}
 		all = append(all, r.stacksOverMTL(ctx, s, c, survey)...)
@@ -213,7 +213,7 @@ func (r *Request) stacksOverMTLs(ctx context.Context, base report.Stack, others 
 
 // stacksOverMTL surveys the providers of an MTL.
 func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework.Component, survey SurveyFunc) []report.Stack {
-	a, ok := survey(ctx, s, Column{Name: Providers, Cells: []string{s.ViaComponent}}, nil)
+	a, ok := survey(ctx, s, Column{Name: Providers, CellNames: []string{s.ViaComponent}}, nil)
 	s.AbsentReason = a.AbsentReason
 	surveyor, canSurvey := framework.As[mtl.Surveyor](c)
 	with := func(provider string) report.Stack {
@@ -224,7 +224,7 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 	}
 	all := []report.Stack{s}
 	if (!ok || a.AbsentReason != "") && canSurvey { // Named providers get the reason.
-		for _, name := range slices.Concat(r.Components.providersOf(s.Name), r.Require.providersOf(s.Name)) {
+		for _, name := range slices.Concat(r.SelectedStacks.providersOf(s.Name), r.RequiredStacks.providersOf(s.Name)) {
 			if p := with(name); !slices.ContainsFunc(all, func(x report.Stack) bool { return x.Name == p.Name }) {
 				all = append(all, p)
 			}
@@ -239,12 +239,12 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 	for i, name := range a.Providers {
 		p := &all[i]
 		*p = with(name)
-		if !r.Components.Includes(p.Name) {
+		if !r.SelectedStacks.Includes(p.Name) {
 			continue // Only its name is needed.
 		}
 		g.Go(func() error {
-			if a, ok := survey(ctx, *p, Column{Name: Survey, Cells: []string{name}}, surveyor.LogEnvironment()); ok {
-				applyCandidate(p, a, surveyor.LogReason(name, a.Log))
+			if a, ok := survey(ctx, *p, Column{Name: Survey, CellNames: []string{name}}, surveyor.LogEnvironment()); ok {
+				applyCandidate(p, a, surveyor.LogReason(name, a.LibraryLog))
 			}
 			return nil
 		})
@@ -257,7 +257,7 @@ func (r *Request) stacksOverMTL(ctx context.Context, s report.Stack, c framework
 // unavailable provider.
 func applyCandidate(s *report.Stack, a SurveyResult, log string) {
 	s.AbsentReason = a.AbsentReason
-	offer := a.Offer
+	offer := a.BestCandidate
 	if offer == nil {
 		return
 	}

@@ -22,11 +22,11 @@ type Suite struct {
 	// Policies of pmltest.
 	Policies []cid.Policy
 	// Numbers of ranks of the conformance cases.
-	Ranks []int
-	// Processes is the number of processes of the conformance cases on GoroutineRanks each.
-	Processes int
-	// Room is the number of processes that conformance cases may add to a job. With 0, such cases are left out.
-	Room int
+	ConformRanks []int
+	// GoroutineProcesses is the number of processes of the conformance cases on GoroutineRanks each.
+	GoroutineProcesses int
+	// AddableProcesses is the number of processes that conformance cases may add to a job. With 0, such cases are left out.
+	AddableProcesses int
 	// HasDeaths adds the fatal conformance cases, each in a separate job.
 	HasDeaths bool
 	CaseLimit time.Duration // Limit of a case.
@@ -39,7 +39,7 @@ type Suite struct {
 	// HangBudget is the total time of hung cases after which the rest of a stack is skipped. 0 means no limit.
 	HangBudget time.Duration
 
-	Benches []Column
+	BenchColumns []Column
 }
 
 // GoroutineRanks is the number of goroutine ranks of each process in the conformance cases that use some.
@@ -47,14 +47,14 @@ const GoroutineRanks = 2
 
 // benchColumn returns the column of a benchmark of `ferry bench`.
 func benchColumn(name, unit string, args ...string) Column {
-	return Column{Name: "bench/" + name, Ranks: 2, Cells: []string{"bench/" + name}, Bench: args, Unit: unit}
+	return Column{Name: "bench/" + name, ProcessCount: 2, CellNames: []string{"bench/" + name}, BenchArgs: args, BenchUnit: unit}
 }
 
 // Full returns the suite with all cases.
 func Full() Suite {
 	return Suite{
-		Name: "full", Policies: pmltest.Policies, Ranks: []int{2, 4, 8}, Processes: 2, Room: conform.Room, HasDeaths: true, CaseLimit: time.Minute, OpenLimit: time.Minute, StartTime: 5 * time.Second,
-		Benches: []Column{
+		Name: "full", Policies: pmltest.Policies, ConformRanks: []int{2, 4, 8}, GoroutineProcesses: 2, AddableProcesses: conform.Room, HasDeaths: true, CaseLimit: time.Minute, OpenLimit: time.Minute, StartTime: 5 * time.Second,
+		BenchColumns: []Column{
 			benchColumn("latency", "us", "latency", "-m", "1:4MiB"),
 			benchColumn("rate", "msg/s", "mbw_mr", "-m", "1:4KiB"),
 			benchColumn("bandwidth", "MB/s", "bw", "-m", "1:4MiB"),
@@ -67,17 +67,17 @@ func Quick() Suite {
 	return Suite{
 		Name: "quick",
 		// The policy of Dup, the most demanding one for a PML.
-		Policies:  []cid.Policy{cid.PolicyLazy},
-		Ranks:     []int{2},
-		Processes: 2,
-		HasDeaths: true,
+		Policies:           []cid.Policy{cid.PolicyLazy},
+		ConformRanks:       []int{2},
+		GoroutineProcesses: 2,
+		HasDeaths:          true,
 		// The longest cases need a second on an idle machine.
 		CaseLimit:  8 * time.Second,
 		OpenLimit:  20 * time.Second,
 		StartTime:  5 * time.Second,
 		HangBudget: 24 * time.Second,
 		// Enough iterations for two digits.
-		Benches: []Column{
+		BenchColumns: []Column{
 			benchColumn("latency", "us", "latency", "-m", "1:1MiB", "-i", "200", "-x", "20"),
 			benchColumn("rate", "msg/s", "mbw_mr", "-m", "1:4KiB", "-i", "20", "-x", "2"),
 			benchColumn("bandwidth", "MB/s", "bw", "-m", "1:1MiB", "-i", "8", "-x", "2"),
@@ -89,29 +89,28 @@ func Quick() Suite {
 type Column struct {
 	// Prefix of its cells ("btltest", "conform/2"), or the only cell.
 	Name string
-	// Number of processes, or 0 for one that is not a rank.
-	Ranks int
-	// Goroutines is the number of goroutine ranks of each process, or 0 if processes are the ranks.
-	Goroutines int `json:",omitempty"`
+	// 0 for a process that is not a rank.
+	ProcessCount int
+	// GoroutineRanks is the number of goroutine ranks of each process, or 0 if processes are the ranks.
+	GoroutineRanks int `json:",omitempty"`
 	// Number of processes that the cases may add.
-	Room int `json:",omitempty"`
+	AddableProcesses int `json:",omitempty"`
 	// Number of ranks that the cases may kill.
-	Deaths int `json:",omitempty"`
-	// Names of the cases.
-	Cells []string
-	// Arguments of `ferry bench` for a benchmark.
-	Bench []string
-	// Unit of the benchmark's figures.
-	Unit string
-	// Further parameters (NAME=VALUE) of this column.
-	Set []string
+	KillableRanks int `json:",omitempty"`
+	CellNames     []string
+	// Of `ferry bench`, for a benchmark.
+	BenchArgs []string
+	// Of the benchmark's figures.
+	BenchUnit string
+	// Further parameters (NAME=VALUE).
+	SetParams []string
 }
 
 // NewColumn returns a column of cases, given without the prefix.
 func NewColumn(name string, ranks int, cases ...string) Column {
-	c := Column{Name: name, Ranks: ranks}
+	c := Column{Name: name, ProcessCount: ranks}
 	for _, x := range cases {
-		c.Cells = append(c.Cells, name+"/"+x)
+		c.CellNames = append(c.CellNames, name+"/"+x)
 	}
 	return c
 }
@@ -120,20 +119,20 @@ func NewColumn(name string, ranks int, cases ...string) Column {
 func (c Column) CaseName(cell string) string { return strings.TrimPrefix(cell, c.Name+"/") }
 
 // IsKit reports whether the cases are those of a kit, which starts its own processes.
-func (c Column) IsKit() bool { return c.Ranks == 0 }
+func (c Column) IsKit() bool { return c.ProcessCount == 0 }
 
 // openColumn returns the column of report.OpenCase. ranks is the number of the launcher's, or 0. A transport with a
 // parameter selftest runs its long self-test in this column only.
 func openColumn(s report.Stack, ranks int, values *framework.Values) Column {
-	c := Column{Name: report.OpenCase, Ranks: cmp.Or(ranks, 2), Cells: []string{report.OpenCase}}
+	c := Column{Name: report.OpenCase, ProcessCount: cmp.Or(ranks, 2), CellNames: []string{report.OpenCase}}
 	if kind, name := s.Transport(); values != nil {
 		test := kind + "." + name + ".selftest"
 		if _, ok := values.Get(test); ok {
-			c.Set = []string{test + "=long"}
+			c.SetParams = []string{test + "=long"}
 		}
 	}
 	if s.Alone() {
-		c.Ranks = 1
+		c.ProcessCount = 1
 	}
 	return c
 }
@@ -147,7 +146,7 @@ func (u Suite) columnsOf(s report.Stack) []Column {
 	case "mtl":
 		all = append(all, NewColumn("mtltest", 0, mtltest.Cases(mtltest.Subject{}).Names()...))
 	}
-	ranks, processes, room := u.Ranks, u.Processes, u.Room
+	ranks, processes, room := u.ConformRanks, u.GoroutineProcesses, u.AddableProcesses
 	if s.Alone() {
 		ranks, processes, room = []int{1}, 1, 0
 	} else if s.ViaComponent != "" {
@@ -163,7 +162,7 @@ func (u Suite) columnsOf(s report.Stack) []Column {
 	}
 	all = append(all, conformColumn(processes, GoroutineRanks, 0))
 	if !s.Alone() {
-		all = append(all, u.Benches...)
+		all = append(all, u.BenchColumns...)
 	}
 	return all
 }
@@ -182,7 +181,7 @@ func conformColumn(processes, goroutines, room int) Column {
 		}
 	}
 	c := NewColumn(name, processes, cases...)
-	c.Goroutines, c.Room = goroutines, room
+	c.GoroutineRanks, c.AddableProcesses = goroutines, room
 	return c
 }
 
@@ -191,7 +190,7 @@ func deathColumns(processes int) (list []Column) {
 	for _, x := range conform.Cases() {
 		if x.KillsRank && x.MinRanks <= processes {
 			c := NewColumn(fmt.Sprint("conform/", processes), processes, x.Name)
-			c.Deaths = 1
+			c.KillableRanks = 1
 			list = append(list, c)
 		}
 	}

@@ -23,9 +23,9 @@ type attempt struct {
 	caseStates []caseState // By cell.
 	rowCount   int
 	// Last recorded row as in the report, or zero.
-	lastRow report.Row
-	limit   time.Duration
-	output  *excerpt
+	lastRow       report.Row
+	hangLimit     time.Duration
+	outputExcerpt *excerpt
 	// isRepeated reports that the worker's last case has no row because it runs again.
 	isRepeated bool
 }
@@ -43,7 +43,7 @@ func (p *caseState) hasEvent(rank int, isEnd bool) bool {
 
 // isComplete reports whether all ranks have ended the case.
 func (a *attempt) isComplete(p *caseState) bool {
-	for rank := range max(a.column.Ranks, 1) {
+	for rank := range max(a.column.ProcessCount, 1) {
 		if !p.hasEvent(rank, true) {
 			return false
 		}
@@ -53,7 +53,7 @@ func (a *attempt) isComplete(p *caseState) bool {
 
 // newAttempt returns an attempt at all cells of the column.
 func (l *stackRun) newAttempt(c plan.Column) *attempt {
-	return &attempt{stackRun: l, column: c, caseStates: make([]caseState, len(c.Cells)), limit: l.record.LimitOf(*l.stack, c), output: &excerpt{}}
+	return &attempt{stackRun: l, column: c, caseStates: make([]caseState, len(c.CellNames)), hangLimit: l.record.LimitOf(*l.stack, c), outputExcerpt: &excerpt{}}
 }
 
 // abandonReason returns the reason to skip the remaining cases of the stack, or "".
@@ -68,13 +68,13 @@ func (l *stackRun) abandonReason() string {
 // runCases runs the cases of a column with as few workers as possible, and returns the last row. Excluded losses do
 // not count against the stack.
 func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row) {
-	for lost := 0; len(c.Cells) > 0 && ctx.Err() == nil; {
+	for lost := 0; len(c.CellNames) > 0 && ctx.Err() == nil; {
 		why := l.abandonReason()
 		if lost == maxConsecutiveLosses {
 			why = fmt.Sprintf("%d cases in a row were lost", maxConsecutiveLosses)
 		}
 		if why != "" {
-			for _, cell := range c.Cells {
+			for _, cell := range c.CellNames {
 				row := l.record.Row(*l.stack, c, cell, report.Skip, "not run: "+why)
 				row.IsAbandoned = true
 				l.record.AddRow(*l.stack, row)
@@ -83,13 +83,13 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 		}
 		a := l.newAttempt(c)
 		end := l.runWorker(ctx, assignment{
-			stack: *l.stack, task: task{Column: c, Limit: max(conform.Limit, 2*a.limit)}, limit: a.limit, onEvent: a.addEvent, output: a.output, env: settings.Environ(c.Set),
+			stack: *l.stack, task: task{Column: c, CaseLimit: max(conform.Limit, 2*a.hangLimit)}, hangLimit: a.hangLimit, onEvent: a.addEvent, outputExcerpt: a.outputExcerpt, workerEnv: settings.Environ(c.SetParams),
 		})
 		if ctx.Err() != nil {
 			return last
 		}
 		a.recordEnd(end)
-		c.Cells = a.remainingCells()
+		c.CellNames = a.remainingCells()
 		if a.isRepeated {
 			continue
 		}
@@ -101,7 +101,7 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 			lost++
 		}
 		if end.isHung && last.Status.Bad() {
-			l.timeoutTotal += a.limit
+			l.timeoutTotal += a.hangLimit
 		}
 	}
 	return last
@@ -109,8 +109,8 @@ func (l *stackRun) runCases(ctx context.Context, c plan.Column) (last report.Row
 
 // addEvent records an event of a rank. An event that does not fit the column is an error.
 func (a *attempt) addEvent(e Event) error {
-	i := slices.Index(a.column.Cells, e.Case)
-	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.Ranks, 1) || a.caseStates[i].hasEvent(e.Rank, true) {
+	i := slices.Index(a.column.CellNames, e.Case)
+	if i < 0 || e.Rank < 0 || e.Rank >= max(a.column.ProcessCount, 1) || a.caseStates[i].hasEvent(e.Rank, true) {
 		return fmt.Errorf("case %q of rank %d", e.Case, e.Rank)
 	}
 	p := &a.caseStates[i]
@@ -121,8 +121,8 @@ func (a *attempt) addEvent(e Event) error {
 		return nil
 	}
 	p.events = append(p.events, e)
-	if e.Device != "" || e.Mode != "" {
-		a.stack.Device, a.stack.TagLayout = e.Device, e.Mode
+	if e.Device != "" || e.TagLayout != "" {
+		a.stack.Device, a.stack.TagLayout = e.Device, e.TagLayout
 	}
 	a.recordComplete()
 	return nil
@@ -145,7 +145,7 @@ func (a *attempt) recordComplete() {
 // remainingCells returns the cells without a row.
 func (a *attempt) remainingCells() []string {
 	var left []string
-	for i, cell := range a.column.Cells {
+	for i, cell := range a.column.CellNames {
 		if !a.caseStates[i].hasRow {
 			left = append(left, cell)
 		}
@@ -155,9 +155,9 @@ func (a *attempt) remainingCells() []string {
 
 // mergeRow combines the events of a case.
 func (a *attempt) mergeRow(i int) report.Row {
-	row := a.record.Row(*a.stack, a.column, a.column.Cells[i], "", "")
+	row := a.record.Row(*a.stack, a.column, a.column.CellNames[i], "", "")
 	var name func(int) string
-	if a.column.Ranks > 1 {
+	if a.column.ProcessCount > 1 {
 		name = func(rank int) string { return fmt.Sprint("rank ", rank) }
 	}
 	MergeEvents(&row, a.caseStates[i].events, name)
@@ -166,7 +166,7 @@ func (a *attempt) mergeRow(i int) report.Row {
 
 func (a *attempt) recordRow(i int, row report.Row) {
 	if row.Status != report.Pass && row.OutputTail == "" {
-		row.OutputTail = a.output.String()
+		row.OutputTail = a.outputExcerpt.String()
 	}
 	row.RetryReason = a.retryReasons[row.Case]
 	a.caseStates[i].hasRow = true
@@ -178,10 +178,10 @@ func (a *attempt) recordRow(i int, row report.Row) {
 // without a row.
 func (a *attempt) failedIndex(end workerExit) int {
 	last := slices.IndexFunc(a.caseStates, func(p caseState) bool { return !p.hasRow })
-	if end.isHung || end.err != nil || len(end.result.Failures) == 0 {
+	if end.isHung || end.err != nil || len(end.jobResult.Failures) == 0 {
 		return last
 	}
-	rank := end.result.Failures[0].Rank
+	rank := end.jobResult.Failures[0].Rank
 	for i := last + 1; i < len(a.caseStates); i++ {
 		if p := &a.caseStates[i]; p.hasEvent(rank, false) && !p.hasRow {
 			last = i
@@ -193,7 +193,7 @@ func (a *attempt) failedIndex(end workerExit) int {
 // recordEnd records the row of the case that ended the worker, or the first case if none has begun. Other incomplete
 // cases run again.
 func (a *attempt) recordEnd(end workerExit) {
-	if a.rowCount == len(a.column.Cells) {
+	if a.rowCount == len(a.column.CellNames) {
 		return
 	}
 	i := a.failedIndex(end)
@@ -204,11 +204,11 @@ func (a *attempt) recordEnd(end workerExit) {
 	switch {
 	case end.isHung:
 		row.Status = report.Timeout
-		row.Reason = fmt.Sprintf("it did not end within %v", a.limit)
+		row.Reason = fmt.Sprintf("it did not end within %v", a.hangLimit)
 		if isComplete && ending != "" {
-			row.Reason = fmt.Sprintf("%s, and then its process did not continue within %v", ending, a.limit)
+			row.Reason = fmt.Sprintf("%s, and then its process did not continue within %v", ending, a.hangLimit)
 		}
-		row.Seconds = max(row.Seconds, a.limit.Seconds())
+		row.Seconds = max(row.Seconds, a.hangLimit.Seconds())
 	case !isComplete:
 		row.Status, row.Reason = report.Fail, end.describe()
 	case end.isLost() && ending != "":
@@ -220,7 +220,7 @@ func (a *attempt) recordEnd(end workerExit) {
 		row.Reason += ": " + reason
 	}
 	if row.Status != report.Pass {
-		row.OutputTail = end.output
+		row.OutputTail = end.outputText
 	}
 	if end.isHung && a.retryIfBusy(row) {
 		return

@@ -17,9 +17,9 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 		return Event{Rank: rank, Case: column + "/" + name, Status: report.Pass}
 	}
 	killed := func(rank int) workerExit {
-		return workerExit{ranks: 2, result: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, HowEnded: "was killed"}}}}
+		return workerExit{rankCount: 2, jobResult: launch.Result{Status: 137, Failures: []launch.Failure{{Rank: rank, HowEnded: "was killed"}}}}
 	}
-	hung := workerExit{ranks: 2, isHung: true}
+	hung := workerExit{rankCount: 2, isHung: true}
 	early := []Event{begin(0, "a"), begin(1, "a"), end(0, "a"), begin(0, "b")} // Rank 0 is ahead.
 	both := append(early[:4:4], end(1, "a"), begin(1, "b"))
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestAttempt_WorkerIsLost_ItsCaseFails(t *testing.T) {
 	} {
 		var rows []string
 		w := &cancelObserver{}
-		l := &stackRun{Pool: &Pool{Load: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", ViaComponent: "btl x"}}
+		l := &stackRun{Pool: &Pool{LoadPerProcessor: func() float64 { return 0 }}, record: (&plan.Plan{Request: &plan.Request{}}).Begin(w), stack: &report.Stack{Name: "s", ViaComponent: "btl x"}}
 		a := l.newAttempt(plan.NewColumn(column, 2, "a", "b", "c"))
 		for _, e := range c.Events {
 			if err := a.addEvent(e); err != nil {

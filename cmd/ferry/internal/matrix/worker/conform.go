@@ -18,11 +18,11 @@ import (
 // runConform runs the conformance cases of a column in all ranks of a communicator, or in goroutine ranks of its
 // processes. It returns an error if the ranks have lost each other, after recording the case.
 func runConform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c plan.Column, limit time.Duration, s CaseRecorder) error {
-	t := &tally{CaseRecorder: s, ranks: max(1, c.Goroutines), results: map[string][]conform.Result{}}
+	t := &tally{CaseRecorder: s, rankCount: max(1, c.GoroutineRanks), resultsByCase: map[string][]conform.Result{}}
 	var cases []conform.Case
 	for _, x := range conform.Cases() {
 		cell := c.Name + "/" + x.Name
-		if !slices.Contains(c.Cells, cell) {
+		if !slices.Contains(c.CellNames, cell) {
 			continue
 		}
 		run := x.Run
@@ -37,14 +37,14 @@ func runConform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c pl
 		cases = append(cases, x)
 	}
 	record := func(r conform.Result) { t.addResult(c.Name+"/"+r.Case.Name, r) }
-	if c.Goroutines == 0 {
+	if c.GoroutineRanks == 0 {
 		return conform.Run(ctx, session, world, cases, limit, record)
 	}
-	err := conform.RunGoroutines(ctx, session, world, c.Goroutines, cases, limit, record)
+	err := conform.RunGoroutines(ctx, session, world, c.GoroutineRanks, cases, limit, record)
 	if t.endAll(); t.hasStarted || !errors.Is(err, framework.ErrUnsupported) {
 		return err
 	}
-	for _, cell := range c.Cells {
+	for _, cell := range c.CellNames {
 		s.Begin(cell)
 		s.End(Event{Status: report.Skip, Reason: err.Error()})
 	}
@@ -55,14 +55,14 @@ func runConform(ctx context.Context, session *mpi.Session, world *mpi.Comm, c pl
 // another one has ended the last. The CaseRecorder gets one case at a time.
 type tally struct {
 	CaseRecorder
-	ranks int
+	rankCount int
 
 	mu         sync.Mutex
 	hasStarted bool
 	// Case of the CaseRecorder, or "".
-	runningCase string
-	lastBegun   string
-	results     map[string][]conform.Result
+	runningCase   string
+	lastBegun     string
+	resultsByCase map[string][]conform.Result
 }
 
 // beginCase reports that a rank has begun a case.
@@ -86,8 +86,8 @@ func (t *tally) addResult(cell string, r conform.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.startCase(cell) // Its Run may not have been called.
-	t.results[cell] = append(t.results[cell], r)
-	if len(t.results[cell]) == t.ranks {
+	t.resultsByCase[cell] = append(t.resultsByCase[cell], r)
+	if len(t.resultsByCase[cell]) == t.rankCount {
 		t.endCase(cell)
 	}
 }
@@ -95,8 +95,8 @@ func (t *tally) addResult(cell string, r conform.Result) {
 // endCase ends a case. t.mu is held.
 func (t *tally) endCase(cell string) {
 	t.Begin(cell)
-	t.End(combineResults(t.results[cell], t.ranks))
-	delete(t.results, cell)
+	t.End(combineResults(t.resultsByCase[cell], t.rankCount))
+	delete(t.resultsByCase, cell)
 	t.runningCase = ""
 	if t.lastBegun != cell {
 		t.startCase(t.lastBegun)
@@ -107,7 +107,7 @@ func (t *tally) endCase(cell string) {
 func (t *tally) endAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for cell := range t.results {
+	for cell := range t.resultsByCase {
 		t.lastBegun = cell
 		t.endCase(cell)
 	}
@@ -134,8 +134,8 @@ func combineResults(results []conform.Result, ranks int) Event {
 		e = Event{Status: report.Skip, Reason: results[0].SkipReason}
 	}
 	for _, rank := range results[0].FailedRanks {
-		if process := rank / ranks; !slices.Contains(e.Others, process) {
-			e.Others = append(e.Others, process)
+		if process := rank / ranks; !slices.Contains(e.OtherRanks, process) {
+			e.OtherRanks = append(e.OtherRanks, process)
 		}
 	}
 	return e

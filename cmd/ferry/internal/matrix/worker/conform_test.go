@@ -14,7 +14,9 @@ import (
 type recordedLines []string
 
 func (l *recordedLines) Begin(cell string) { l.add("begin " + cell) }
-func (l *recordedLines) End(e Event)       { l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.Others)) }
+func (l *recordedLines) End(e Event) {
+	l.add(fmt.Sprint("end ", e.Status, " ", e.Reason, e.OtherRanks))
+}
 
 func (l *recordedLines) Progress(points ...report.Point) {
 	l.add(fmt.Sprint("progress ", points))
@@ -29,7 +31,7 @@ func (l *recordedLines) add(line string) {
 
 func TestTally_RankIsAhead_CasesFollowOneAnother(t *testing.T) {
 	var got recordedLines
-	tally := &tally{CaseRecorder: &got, ranks: 2, results: map[string][]conform.Result{}}
+	tally := &tally{CaseRecorder: &got, rankCount: 2, resultsByCase: map[string][]conform.Result{}}
 	tally.beginCase("a")
 	tally.beginCase("a")
 	tally.addResult("a", conform.Result{Rank: 2})

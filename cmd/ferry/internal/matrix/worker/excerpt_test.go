@@ -52,8 +52,8 @@ func TestExcerpt_ProcessCrashes_KeepsCause(t *testing.T) {
 }
 
 func TestDescribe_SeveralRanksFail_NamesTheCause(t *testing.T) {
-	e := workerExit{result: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, HowEnded: "exited with status 2"}, {Rank: 0, HowEnded: "x"}}}, ranks: 2,
-		output: "SIGSEGV: segmentation violation\n"}
+	e := workerExit{jobResult: launch.Result{Status: 2, Failures: []launch.Failure{{Rank: 1, Status: 2, HowEnded: "exited with status 2"}, {Rank: 0, HowEnded: "x"}}}, rankCount: 2,
+		outputText: "SIGSEGV: segmentation violation\n"}
 	if got := e.describe(); got != "rank 1 exited with status 2: SIGSEGV: segmentation violation" {
 		t.Error(got)
 	}

@@ -55,7 +55,7 @@ func (x *Executor) Open(ctx context.Context) (*mpi.Comm, error) {
 // Run runs the cases of a column other than report.OpenCase and kits.
 func (x *Executor) Run(ctx context.Context, world *mpi.Comm, c plan.Column) error {
 	switch {
-	case c.Bench == nil:
+	case c.BenchArgs == nil:
 		return runConform(ctx, x.Session, world, c, x.CaseLimit, x.Recorder)
 	case x.BenchRanks != nil && !slices.Contains(x.BenchRanks, world.Rank()):
 		return nil
@@ -104,9 +104,9 @@ func (x *Executor) measureActive(ctx context.Context, comm *mpi.Comm, c plan.Col
 // means.
 func measure(ctx context.Context, session *mpi.Session, comm *mpi.Comm, c plan.Column, each func(report.Point)) error {
 	n := 0
-	err := bench.Within(ctx, session, comm, c.Bench, func(row bench.Row) {
+	err := bench.Within(ctx, session, comm, c.BenchArgs, func(row bench.Row) {
 		n++
-		each(report.Point{Size: row.Size, Value: row.P50, Unit: c.Unit})
+		each(report.Point{Size: row.Size, Value: row.P50, Unit: c.BenchUnit})
 	})
 	if err == nil && n == 0 && comm.Rank() == 0 {
 		err = errors.New("the benchmark printed no figures")

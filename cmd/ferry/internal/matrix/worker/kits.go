@@ -30,11 +30,11 @@ func (w *worker) paramsFunc(i framework.Info) func(rank int, params any) {
 
 // findTransport returns the component that transfers the stack's messages.
 func (w *worker) findTransport() (framework.Component, error) {
-	kind, name := report.Stack{ViaComponent: w.task.Via}.Transport()
+	kind, name := report.Stack{ViaComponent: w.task.ViaComponent}.Transport()
 	if c, ok := w.registry.Lookup(framework.Kind(kind), name); ok {
 		return c, nil
 	}
-	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.Via)
+	return nil, fmt.Errorf("%w: this program has no %s", framework.ErrUnsupported, w.task.ViaComponent)
 }
 
 // selectKitCases returns the cases of a kit for the stack.
@@ -65,7 +65,7 @@ func (w *worker) selectKitCases(ctx context.Context, family, policy string) (kit
 	case mtl.Component:
 		return mtltest.Cases(mtltest.Subject{Component: c, Params: fill}), nil
 	}
-	return nil, fmt.Errorf("%w: %s has no kit", framework.ErrUnsupported, w.task.Via)
+	return nil, fmt.Errorf("%w: %s has no kit", framework.ErrUnsupported, w.task.ViaComponent)
 }
 
 // selectStack returns the selected components, for pmltest.
@@ -83,7 +83,7 @@ func (w *worker) selectStack(ctx context.Context) (pmltest.Stack, error) {
 		return s, fmt.Errorf("%w: %s is not a PML", framework.ErrUnsupported, p.Chosen[0].Verdict.Name)
 	}
 	parts := []framework.Component{s.PML}
-	switch kind, _ := (report.Stack{ViaComponent: w.task.Via}).Transport(); framework.Kind(kind) {
+	switch kind, _ := (report.Stack{ViaComponent: w.task.ViaComponent}).Transport(); framework.Kind(kind) {
 	case framework.BTL:
 		b, err := w.registry.Select(ctx, framework.BTL, w.values)
 		if err != nil {
@@ -122,7 +122,7 @@ func (w *worker) runKit(ctx context.Context, family, policy string) error {
 	if err != nil {
 		return err
 	}
-	for _, cell := range w.task.Cells {
+	for _, cell := range w.task.CellNames {
 		c, ok := all.Named(w.task.CaseName(cell))
 		if !ok {
 			return fmt.Errorf("%w: there is no case %s", framework.ErrConfig, cell)

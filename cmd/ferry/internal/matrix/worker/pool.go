@@ -24,17 +24,17 @@ import (
 
 // A Pool starts workers. Set its fields before the first call.
 type Pool struct {
-	// Program is started with Args and a task, and calls Work.
-	Program string
-	Args    []string
-	// Parameters (NAME=VALUE) of all workers.
-	Set []string
+	// WorkerProgram is started with WorkerArgs and a task, and calls Work.
+	WorkerProgram string
+	WorkerArgs    []string
+	// NAME=VALUE, of all workers.
+	SetParams []string
 	// MaxParallel is the number of concurrent stacks. Benchmarks run alone.
 	MaxParallel int
 	// Cleanup removes the files of killed processes; see launch.Job.
 	Cleanup func(namespace string)
-	// Load returns the load per processor. With nil, that of the system is used.
-	Load func() float64
+	// With nil, the load of the system is used.
+	LoadPerProcessor func() float64
 }
 
 // Survey surveys a stack in a worker. It is a plan.SurveyFunc.
@@ -43,7 +43,7 @@ func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []
 	if c.Name == plan.Reaches {
 		limit = plan.ReachesLimit
 	}
-	end := p.runWorker(ctx, assignment{stack: s, task: task{Column: c}, env: env, limit: limit, onEvent: func(e Event) error {
+	end := p.runWorker(ctx, assignment{stack: s, task: task{Column: c}, workerEnv: env, hangLimit: limit, onEvent: func(e Event) error {
 		if e.Survey != nil {
 			a = *e.Survey
 		}
@@ -52,7 +52,7 @@ func (p *Pool) Survey(ctx context.Context, s report.Stack, c plan.Column, env []
 		}
 		return nil
 	}})
-	a.Log = end.output
+	a.LibraryLog = end.outputText
 	return a, a.AbsentReason != "" || !end.isLost()
 }
 
@@ -69,8 +69,8 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 	}
 	_ = g.Wait()
 	for i, l := range runs {
-		for _, c := range r.Columns[i] {
-			if l != nil && c.Bench != nil {
+		for _, c := range r.ColumnsByStack[i] {
+			if l != nil && c.BenchArgs != nil {
 				l.runCases(ctx, c)
 			}
 		}
@@ -84,12 +84,12 @@ func (p *Pool) Run(ctx context.Context, r *plan.Record) *report.Report {
 // runStack runs the cases of a stack except the benchmarks. It returns nil if the stack cannot be opened.
 func (p *Pool) runStack(ctx context.Context, r *plan.Record, i int) *stackRun {
 	l := &stackRun{Pool: p, record: r, stack: &r.Report.Stacks[i], retryReasons: map[string]string{}}
-	for n, c := range r.Columns[i] {
+	for n, c := range r.ColumnsByStack[i] {
 		switch {
 		case l.stack.AbsentReason != "":
 			r.AddRow(*l.stack, r.Row(*l.stack, c, report.OpenCase, l.stack.Absent(), l.stack.AbsentReason))
 			return nil
-		case c.Bench != nil:
+		case c.BenchArgs != nil:
 		case l.runCases(ctx, c).Status != report.Pass && n == 0:
 			return nil
 		}
@@ -127,45 +127,45 @@ var errLimit = errors.New("it exceeded its limit")
 
 // An assignment is a task for a worker with the options of its start.
 type assignment struct {
-	stack report.Stack
-	task  task
-	env   []string
+	stack     report.Stack
+	task      task
+	workerEnv []string
 	// Time without an event after which the worker hangs.
-	limit time.Duration
+	hangLimit time.Duration
 	// onEvent receives the worker's events one at a time, all before runWorker returns. An error rejects the event
 	// and ends the worker.
 	onEvent func(Event) error
-	// Output of the processes. With nil, only workerExit has it.
-	output *excerpt
+	// Of the processes. With nil, only workerExit has the output.
+	outputExcerpt *excerpt
 }
 
 // A workerExit is the end of the processes of a worker.
 type workerExit struct {
-	result launch.Result
+	jobResult launch.Result
 	// The start failed, or the job was canceled.
-	err    error
-	isHung bool
-	ranks  int
-	output string
+	err        error
+	isHung     bool
+	rankCount  int
+	outputText string
 }
 
 // isLost reports whether the processes ended abnormally.
-func (e workerExit) isLost() bool { return e.err != nil || e.isHung || e.result.Status != 0 }
+func (e workerExit) isLost() bool { return e.err != nil || e.isHung || e.jobResult.Status != 0 }
 
 // describe returns a short description of the end.
 func (e workerExit) describe() string {
 	switch {
 	case e.err != nil:
 		return e.err.Error()
-	case len(e.result.Failures) == 0:
+	case len(e.jobResult.Failures) == 0:
 		return "its process ended without a result"
 	}
-	first := e.result.Failures[0]
+	first := e.jobResult.Failures[0]
 	what := "its process " + first.HowEnded
-	if e.ranks > 1 {
+	if e.rankCount > 1 {
 		what = fmt.Sprintf("rank %d %s", first.Rank, first.HowEnded)
 	}
-	if cause := findCause(e.output); cause != "" {
+	if cause := findCause(e.outputText); cause != "" {
 		what += ": " + cause
 	}
 	return what
@@ -174,7 +174,7 @@ func (e workerExit) describe() string {
 // runWorker runs an assignment and returns after the last process has ended. After the limit without an event the
 // ranks dump their state and get SIGTERM, so that a case can still report its error.
 func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
-	a.task.Via = a.stack.ViaComponent
+	a.task.ViaComponent = a.stack.ViaComponent
 	text, err := json.Marshal(a.task)
 	if err != nil {
 		return workerExit{err: err}
@@ -183,8 +183,8 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	if err != nil {
 		return workerExit{err: fmt.Errorf("pipe for reports: %w", err)}
 	}
-	if a.output == nil {
-		a.output = &excerpt{}
+	if a.outputExcerpt == nil {
+		a.outputExcerpt = &excerpt{}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -204,21 +204,21 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	signals := make(chan os.Signal, 1)
 	job := launch.Job{
 		Part: launch.Part{
-			Program: p.Program, Args: slices.Concat(p.Args, []string{string(text)}), RankCount: max(a.task.Ranks, 1),
-			Env: slices.Concat(settings.Environ(slices.Concat(p.Set, a.stack.SetParams)), a.env),
+			Program: p.WorkerProgram, Args: slices.Concat(p.WorkerArgs, []string{string(text)}), RankCount: max(a.task.ProcessCount, 1),
+			Env: slices.Concat(settings.Environ(slices.Concat(p.SetParams, a.stack.SetParams)), a.workerEnv),
 		},
-		Binding: launch.Binding{IsBound: a.task.Bench != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.output, Stderr: a.output},
+		Binding: launch.Binding{IsBound: a.task.BenchArgs != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.outputExcerpt, Stderr: a.outputExcerpt},
 		Signals: signals, Cleanup: p.Cleanup,
 	}
-	job.MaxRanks = job.RankCount + a.task.Room
-	job.ContinuesOnFailure, job.ToleratedFailures = a.task.Deaths > 0, a.task.Deaths
-	end := workerExit{ranks: job.RankCount}
+	job.MaxRanks = job.RankCount + a.task.AddableProcesses
+	job.ContinuesOnFailure, job.ToleratedFailures = a.task.KillableRanks > 0, a.task.KillableRanks
+	end := workerExit{rankCount: job.RankCount}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		end.result, end.err = job.Run(ctx)
+		end.jobResult, end.err = job.Run(ctx)
 	}()
-	end.isHung = supervise(a.limit, &hasEvents, signals, cancel, done)
+	end.isHung = supervise(a.hangLimit, &hasEvents, signals, cancel, done)
 	if cause := context.Cause(ctx); cause != nil {
 		end.err = cause
 	}
@@ -226,7 +226,7 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 	// It fails only after the reader has returned.
 	_ = pr.SetReadDeadline(time.Now().Add(drainGrace))
 	<-readerDone
-	end.output = a.output.String()
+	end.outputText = a.outputExcerpt.String()
 	return end
 }
 

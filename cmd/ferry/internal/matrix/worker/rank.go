@@ -25,12 +25,12 @@ func (w *worker) runRank(ctx context.Context) error {
 		return err
 	}
 	if w.isAdded() {
-		if _, err := conform.RunIfAdded(ctx, session, w.task.Limit); err != nil {
+		if _, err := conform.RunIfAdded(ctx, session, w.task.CaseLimit); err != nil {
 			return err
 		}
 		return session.Close()
 	}
-	x := &Executor{Session: session, Recorder: w, CaseLimit: w.task.Limit}
+	x := &Executor{Session: session, Recorder: w, CaseLimit: w.task.CaseLimit}
 	var world *mpi.Comm
 	if w.task.Name == report.OpenCase {
 		world, err = x.Open(ctx)
@@ -62,7 +62,7 @@ func checkNeighbors(ctx context.Context, session *mpi.Session, world *mpi.Comm) 
 		e.Device = p.Device
 		for _, note := range p.FeatureNotes {
 			if text, ok := strings.CutPrefix(note, "tags: "); ok {
-				e.Mode = text
+				e.TagLayout = text
 			}
 		}
 	}

@@ -20,15 +20,15 @@ func (a *attempt) retryIfBusy(row report.Row) bool {
 	if load <= busyLoad {
 		return false
 	}
-	a.retryReasons[row.Case] = fmt.Sprintf("the first one did not end within %v at a load of %.1f per processor", a.limit, load)
+	a.retryReasons[row.Case] = fmt.Sprintf("the first one did not end within %v at a load of %.1f per processor", a.hangLimit, load)
 	a.isRepeated = true
 	return true
 }
 
 // currentLoad returns the load per processor, or 0 if it is unknown.
 func (p *Pool) currentLoad() float64 {
-	if p.Load != nil {
-		return p.Load()
+	if p.LoadPerProcessor != nil {
+		return p.LoadPerProcessor()
 	}
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -16,7 +16,7 @@ func runWithLoad(t *testing.T, load float64, exclusions string, cases ...string)
 	tries := t.TempDir()
 	t.Setenv(envTries, tries)
 	r := newBad(t, 0, cases)
-	r.CaseLimit, r.Load = 5*tick, func() float64 { return load }
+	r.CaseLimit, r.LoadPerProcessor = 5*tick, func() float64 { return load }
 	if exclusions != "" {
 		var err error
 		if r.Exclude, err = plan.ParseExclusions("x.yaml", []byte(exclusions)); err != nil {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // badWorker has cases named for their outcome, with an optional number.
 func badWorker(text string) error {
-	w := &worker{reports: os.NewFile(3, "reports"), stderr: os.Stderr}
+	w := &worker{reportPipe: os.NewFile(3, "reports"), stderr: os.Stderr}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func badWorker(text string) error {
 	if err := os.WriteFile(pid, nil, 0o600); err != nil {
 		return err
 	}
-	for _, cell := range w.task.Cells {
+	for _, cell := range w.task.CellNames {
 		w.Begin(cell)
 		if w.task.Name == plan.Providers || w.task.Name == plan.Survey {
 			w.answerSurvey(cell)
@@ -64,7 +64,7 @@ func badWorker(text string) error {
 		case "leaves":
 			return nil
 		case "limit":
-			w.End(Event{Status: report.Skip, Reason: w.task.Limit.String()})
+			w.End(Event{Status: report.Skip, Reason: w.task.CaseLimit.String()})
 		case "errs":
 			return errors.New("the sea is rough")
 		case "busy", "stuck":
@@ -77,7 +77,7 @@ func badWorker(text string) error {
 			stop()
 			w.End(Event{Status: report.Pass})
 		case "garbage":
-			fmt.Fprintln(w.reports, "not a report")
+			fmt.Fprintln(w.reportPipe, "not a report")
 			time.Sleep(time.Hour)
 		case "unasked":
 			w.writeEvent(Event{Case: "not requested", Status: report.Pass})
@@ -174,12 +174,12 @@ func newBad(t *testing.T, ranks int, stacks ...[]string) *badPool {
 	}
 	b := &badPool{
 		Plan: &plan.Plan{Request: &plan.Request{Suite: plan.Suite{Name: "test"}, CaseLimit: 20 * tick}},
-		Pool: &Pool{Program: self, Args: []string{"worker"}, MaxParallel: len(stacks), Load: func() float64 { return 0 }},
+		Pool: &Pool{WorkerProgram: self, WorkerArgs: []string{"worker"}, MaxParallel: len(stacks), LoadPerProcessor: func() float64 { return 0 }},
 	}
 	for i, cases := range stacks {
 		b.Stacks = append(b.Stacks, report.Stack{Name: fmt.Sprint("stack", i), ViaComponent: "btl self"})
-		open := plan.Column{Name: report.OpenCase, Ranks: 1, Cells: []string{report.OpenCase}}
-		b.Columns = append(b.Columns, []plan.Column{open, plan.NewColumn("kit", ranks, cases...)})
+		open := plan.Column{Name: report.OpenCase, ProcessCount: 1, CellNames: []string{report.OpenCase}}
+		b.ColumnsByStack = append(b.ColumnsByStack, []plan.Column{open, plan.NewColumn("kit", ranks, cases...)})
 	}
 	return b
 }
@@ -331,7 +331,7 @@ func TestRun_LongLimit_AppliesToConformanceCases(t *testing.T) {
 	if s, why := outcome(r.run(t.Context()), "stack0", "limit"); why != "2h0m0s" {
 		t.Errorf("the worker's limit: %s: %s", s, why)
 	}
-	text, err := json.Marshal(task{Column: plan.NewColumn("conform/1", 1, "group/of a communicator"), Limit: 1})
+	text, err := json.Marshal(task{Column: plan.NewColumn("conform/1", 1, "group/of a communicator"), CaseLimit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestRun_LongLimit_AppliesToConformanceCases(t *testing.T) {
 // Without the rank, two events would count as one that is repeated.
 func TestWork_OpenFails_EventHasRank(t *testing.T) {
 	t.Setenv(framework.EnvName("bootstrap.local.rank"), "1")
-	text, err := json.Marshal(task{Column: plan.Column{Name: report.OpenCase, Ranks: 2, Cells: []string{report.OpenCase}}})
+	text, err := json.Marshal(task{Column: plan.Column{Name: report.OpenCase, ProcessCount: 2, CellNames: []string{report.OpenCase}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +458,7 @@ func TestRun_IsInterrupted_ReportIsPartial(t *testing.T) {
 // It has one row, for report.OpenCase.
 func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 	r := newBad(t, 0, []string{"pass"}, []string{"pass"})
-	r.Stacks[1].AbsentReason, r.Columns[1] = "no such device", r.Columns[1][:1]
+	r.Stacks[1].AbsentReason, r.ColumnsByStack[1] = "no such device", r.ColumnsByStack[1][:1]
 	got := r.run(t.Context())
 	last := got.Rows[len(got.Rows)-1]
 	if len(got.Rows) != 3 || last.Case != report.OpenCase || last.Status != report.Unavailable || last.Reason != "no such device" {
@@ -477,7 +477,7 @@ func TestRun_StackIsUnavailable_RunsNoCase(t *testing.T) {
 // A line above PIPE_BUF could mix with those of other ranks.
 func TestWriteEvent_LongReason_IsTruncated(t *testing.T) {
 	var out, errs strings.Builder
-	w := &worker{reports: &out, stderr: &errs}
+	w := &worker{reportPipe: &out, stderr: &errs}
 	w.writeEvent(Event{Case: "x", Status: report.Fail, Reason: strings.Repeat("ä\n", eventLimit)})
 	if len(out.String()) > eventLimit || len(errs.String()) < 3*eventLimit {
 		t.Errorf("%d bytes in the report, %d beside it", len(out.String()), len(errs.String()))

@@ -70,11 +70,13 @@ func (fakeMTL) LogReason(provider, log string) string {
 
 // answerSurvey ends a survey with the result of its name.
 func (w *worker) answerSurvey(name string) {
-	offer := func(c mtl.Candidate) { w.End(Event{Status: report.Pass, Survey: &plan.SurveyResult{Offer: &c}}) }
+	offer := func(c mtl.Candidate) {
+		w.End(Event{Status: report.Pass, Survey: &plan.SurveyResult{BestCandidate: &c}})
+	}
 	switch {
-	case w.task.Via == "mtl lacking":
+	case w.task.ViaComponent == "mtl lacking":
 		w.End(Event{Status: report.Unavailable, Reason: "there is no library"})
-	case w.task.Via == "mtl dying":
+	case w.task.ViaComponent == "mtl dying":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case w.task.Name == plan.Providers:
 		w.End(Event{Status: report.Pass, Survey: &plan.SurveyResult{Providers: []string{"missing", "fine", "refused", "dies", "old", "hangs"}}})
@@ -169,7 +171,7 @@ func runSurvey(t *testing.T, c framework.Component, column, provider string) (Ev
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(task{Column: plan.Column{Name: column, Cells: []string{provider}}, Via: "mtl net"})
+	text, err := json.Marshal(task{Column: plan.Column{Name: column, CellNames: []string{provider}}, ViaComponent: "mtl net"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +190,7 @@ func TestSurvey_TransportIsMissingOrBroken_StatusesDiffer(t *testing.T) {
 		t.Errorf("providers: %+v %v", e, err)
 	}
 	// The candidate of the provider, in any spelling.
-	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Survey.Offer == nil || e.Survey.Offer.Library != "lib 1" {
+	if e, err := runSurvey(t, fakeMTL{fakeComponent: net}, plan.Survey, "a"); err != nil || e.Survey.BestCandidate == nil || e.Survey.BestCandidate.Library != "lib 1" {
 		t.Errorf("survey: %+v %v", e, err)
 	}
 	if e, err := runSurvey(t, fakeMTL{net, fmt.Errorf("%w: too old", framework.ErrUnsupported)}, plan.Survey, "a"); err == nil || e.Status != report.Unavailable || !strings.Contains(e.Reason, "too old") {

@@ -29,10 +29,10 @@ import (
 type task struct {
 	plan.Column
 	// As in report.Stack.
-	Via string
-	// Limit is the limit of a conformance case in the worker. The Pool, which does not count the time of a stopped
+	ViaComponent string
+	// CaseLimit is the limit of a conformance case in the worker. The Pool, which does not count the time of a stopped
 	// process, has a shorter one.
-	Limit time.Duration
+	CaseLimit time.Duration
 }
 
 // An Event is the report of one rank about one case.
@@ -46,10 +46,10 @@ type Event struct {
 	// Further figures of a benchmark.
 	Points []report.Point `json:"points,omitempty"`
 	// Set by report.OpenCase.
-	Device string `json:"device,omitempty"`
-	Mode   string `json:"mode,omitempty"`
-	// Other ranks in which the case is known to have failed.
-	Others []int `json:"others,omitempty"`
+	Device    string `json:"device,omitempty"`
+	TagLayout string `json:"mode,omitempty"`
+	// In these the case is known to have failed, too.
+	OtherRanks []int `json:"others,omitempty"`
 	// Result of a survey.
 	Survey *plan.SurveyResult `json:"answer,omitempty"`
 }
@@ -77,7 +77,7 @@ type worker struct {
 	sessionOptions []mpi.SessionOption
 	task           task
 	rank           int
-	reports        io.Writer
+	reportPipe     io.Writer
 	// Receives reasons above the eventLimit.
 	stderr      io.Writer
 	beganAt     time.Time
@@ -89,18 +89,18 @@ type worker struct {
 // are opened with opts. It returns early if ctx is canceled. An error is a failure of the worker, recorded in its
 // running case.
 func Work(ctx context.Context, reg *framework.Registry, values *framework.Values, text string, out, errs io.Writer, opts ...mpi.SessionOption) error {
-	w := &worker{registry: reg, values: values, sessionOptions: opts, reports: out, stderr: errs}
+	w := &worker{registry: reg, values: values, sessionOptions: opts, reportPipe: out, stderr: errs}
 	if err := json.Unmarshal([]byte(text), &w.task); err != nil {
 		return fmt.Errorf("task of a worker: %w", err)
 	}
 	// Events of tasks without a session have the rank, too.
 	w.rank, _ = strconv.Atoi(os.Getenv(framework.EnvName("bootstrap.local.rank")))
 	err := w.runTask(ctx)
-	if err == nil || w.isAdded() || w.endedCount == len(w.task.Cells) {
+	if err == nil || w.isAdded() || w.endedCount == len(w.task.CellNames) {
 		return err
 	}
 	if w.runningCase == "" && w.endedCount == 0 {
-		w.Begin(w.task.Cells[0])
+		w.Begin(w.task.CellNames[0])
 	}
 	if w.runningCase != "" {
 		e := EventOf(err)
@@ -114,7 +114,7 @@ func Work(ctx context.Context, reg *framework.Registry, values *framework.Values
 }
 
 // isAdded reports whether a conformance case has added this process to the job. Its events are dropped.
-func (w *worker) isAdded() bool { return w.task.Room > 0 && w.rank >= w.task.Ranks }
+func (w *worker) isAdded() bool { return w.task.AddableProcesses > 0 && w.rank >= w.task.ProcessCount }
 
 func (w *worker) runTask(ctx context.Context) error {
 	switch family, policy, _ := strings.Cut(w.task.Name, "/"); family {
@@ -161,7 +161,7 @@ func (w *worker) writeEvent(e Event) {
 		fmt.Fprintln(w.stderr, whole)
 	}
 	if err == nil {
-		_, err = w.reports.Write(append(line, '\n'))
+		_, err = w.reportPipe.Write(append(line, '\n'))
 	}
 	if err != nil {
 		// The reader has closed the pipe after the end of the run.
@@ -179,14 +179,14 @@ func (w *worker) runSurvey(ctx context.Context) error {
 	if err := w.decodeParams(c.Info(), params); err != nil {
 		return err
 	}
-	about := w.task.Cells[0]
+	about := w.task.CellNames[0]
 	w.Begin(about)
 	e := Event{Status: report.Pass, Survey: &plan.SurveyResult{}}
 	asks, ok := framework.As[mtl.Surveyor](c)
 	switch {
 	case w.task.Name == plan.Reaches:
 		if c, ok := c.(btl.Component); ok {
-			e.Survey.Alone, err = btltest.IsSelfOnly(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
+			e.Survey.ReachesOnlySelf, err = btltest.IsSelfOnly(ctx, btltest.Subject{Component: c, Params: w.paramsFunc(c.Info())})
 		}
 	case w.task.Name == plan.Providers:
 		if v := c.Probe(ctx, params); v.Status != framework.StatusUsable {
@@ -198,7 +198,7 @@ func (w *worker) runSurvey(ctx context.Context) error {
 		var offers []mtl.Candidate
 		offers, err = asks.Survey(ctx, params)
 		if i := slices.IndexFunc(offers, func(c mtl.Candidate) bool { return strings.EqualFold(c.Provider, about) }); i >= 0 {
-			e.Survey.Offer = &offers[i]
+			e.Survey.BestCandidate = &offers[i]
 		}
 	}
 	if err == nil {
