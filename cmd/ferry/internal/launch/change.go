@@ -164,7 +164,7 @@ type leavingRanks struct {
 	rankSteps []leavingRank
 	// Set to the first deadline.
 	deadlineTimer *time.Timer
-	// Ranks that have left, and whose output is written.
+	// Ranks that have left, after their output is written.
 	drainedRanks *server.Queue[*rank]
 }
 
