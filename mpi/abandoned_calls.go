@@ -26,7 +26,7 @@ func (a *agreements) startLater(call agreement.Call) (isQueued bool) {
 		return false
 	}
 	call.Excluded = call.Operation == agreement.Shrink
-	a.late = append(a.late, call)
+	a.lateCalls = append(a.lateCalls, call)
 	return true
 }
 
@@ -42,9 +42,9 @@ func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
 		if a.follow(&o) {
 			refused = append(refused, &o)
 		}
-		if len(a.late) > 0 && !a.machine.IsPending() {
-			call := a.late[0]
-			a.late = a.late[1:]
+		if len(a.lateCalls) > 0 && !a.machine.IsPending() {
+			call := a.lateCalls[0]
+			a.lateCalls = a.lateCalls[1:]
 			a.startAbandoned(call, nil)
 		}
 	}
@@ -55,7 +55,7 @@ func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
 // includes this rank. mu is held.
 func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
 	isExcluded := hasRank(o.Excluded, a.c.rank)
-	switch proposed := a.confirmed; {
+	switch proposed := a.confirmedOutcome; {
 	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
 	case proposed != nil:
 		if !a.c.isConfirmed(proposed, o) && a.c.haveChanged(proposed, o) {
@@ -77,7 +77,7 @@ func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
 // startAbandoned takes part in the next instance without a caller. mu held.
 func (a *agreements) startAbandoned(call agreement.Call, confirms *agreement.Outcome) {
 	if a.machine.Start(call, nil) == nil {
-		a.confirmed, a.stage = confirms, stageAbandoned
+		a.confirmedOutcome, a.stage = confirms, stageAbandoned
 		a.startTicking()
 	}
 }

@@ -10,7 +10,7 @@ import (
 func TestAbandon_InstanceIsDecided_ReturnsTheOutcome(t *testing.T) {
 	for _, op := range []agreement.Operation{agreement.Agree, agreement.Shrink} {
 		c := &Comm{size: 1, membership: membership{session: &Session{process: &process{}}}}
-		a := &agreements{c: c, changed: make(chan struct{}, 1), machine: agreement.New(0, 1)}
+		a := &agreements{c: c, callWakeup: make(chan struct{}, 1), machine: agreement.New(0, 1)}
 		if err := a.start(t.Context(), agreementCall{Call: agreement.Call{Operation: op}}); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func TestRevoke_CommunicatorIsClosedOrRefused_IsNotKept(t *testing.T) {
 	e.refuseHandles(cid.Descendants(later), 1) // Another rank of this process may create it.
 	for id, want := range map[cid.Extended]bool{closed: false, partly: true, refused: false, later: true} {
 		e.revoke(id, Proc{}, stateRevoked)
-		if _, isKept := e.revocations[id]; isKept != want {
+		if _, isKept := e.earlyRevocations[id]; isKept != want {
 			t.Errorf("the revocation of %v is kept: %t", id, isKept)
 		}
 	}

@@ -18,12 +18,12 @@ import (
 // activation is one use of the ranks of a thread communicator, by one Run or by the Starts up to the last Finish. In this process it ends when all
 // local ranks have finished.
 type activation struct {
-	threads *ThreadComm
+	threadComm *ThreadComm
 	// Of the communicator of all ranks.
-	id cid.Extended
+	firstCommID cid.Extended
 	// Names no communicator. Its CommBroken event ends the activation.
-	failureID cid.Extended
-	group     memberList // Of all ranks.
+	failureID  cid.Extended
+	allMembers memberList
 	// The ranks of this process, by endpoint.
 	threadRanks []threadRank
 	// Closed at the end.
@@ -31,45 +31,44 @@ type activation struct {
 	// Its ranks are those of a Run. Set before any is used.
 	isRun bool
 
-	// Guarded by threads.mu.
-	started, finished int
+	// Guarded by threadComm.mu.
+	startedCount, finishedCount int
 
 	// Closed when a failure has reached all ranks here.
-	abandoned chan struct{}
+	allAbandoned chan struct{}
 
 	mu sync.Mutex
 	// Why it has failed, for operations of other ranks.
-	err    error
-	cancel context.CancelCauseFunc
-	result error // Of Run.
-	// The first panic of an f, or nil.
-	panicked   any
-	refused    map[cid.Span]error
-	tables     map[cid.Extended]*table
-	constructs map[constructKey]*sharedConstruct
-	openings   run.Openings
+	failureErr error
+	cancelRun  context.CancelCauseFunc
+	runErr     error // Of Run.
+	// Of an f, or nil.
+	firstPanic    any
+	refusalBySpan map[cid.Span]error
+	tablesByID    map[cid.Extended]*table
+	constructs    map[constructKey]*sharedConstruct
+	openings      run.Openings
 }
 
-// idsPerActivation is the number of ids that an activation derives, which are id and failureID.
+// idsPerActivation is the number of ids that an activation derives, which are firstCommID and failureID.
 const idsPerActivation = 2
 
-// threadRank is one goroutine rank of an activation. Operations in its communicators have the engine local.
+// threadRank is one goroutine rank of an activation. Operations in its communicators have the engine of rankState.
 type threadRank struct {
-	of       *activation
-	local    *rankState
-	endpoint uint16
-	rank     int
+	activation *activation
+	rankState  *rankState
+	endpoint   uint16
+	rank       int
 
-	// Guarded by threads.mu.
+	// Guarded by threadComm.mu.
 	isFinishing bool // Finish has begun.
-	// It is counted in of.finished.
+	// It is counted in activation.finishedCount.
 	isFinished bool
 
 	mu sync.Mutex
-	// Of all ranks. Set once.
-	comm *Comm
-	// All that are open.
-	comms map[*Comm]struct{}
+	// The one of all ranks. Set once.
+	firstComm *Comm
+	openComms map[*Comm]struct{}
 	// The rank ends, and gets no further communicators.
 	hasEnded bool
 }
@@ -79,30 +78,30 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 	if err := t.refill(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := t.ids.Next(idsPerActivation)
+	ids, err := t.idDeriver.Next(idsPerActivation)
 	if err != nil {
 		return nil, err
 	}
 	a := &activation{
-		threads: t, id: ids[0], failureID: ids[1], ended: make(chan struct{}), abandoned: make(chan struct{}), threadRanks: make([]threadRank, len(t.locals)),
-		refused: map[cid.Span]error{}, tables: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{},
+		threadComm: t, firstCommID: ids[0], failureID: ids[1], ended: make(chan struct{}), allAbandoned: make(chan struct{}), threadRanks: make([]threadRank, len(t.rankStates)),
+		refusalBySpan: map[cid.Span]error{}, tablesByID: map[cid.Extended]*table{}, constructs: map[constructKey]*sharedConstruct{},
 	}
 	var group memberBuilder
-	for i, p := range t.parent.members.all() {
-		for endpoint := range t.counts[i] {
-			group.add(member{Proc: p.Proc, endpoint: uint16(endpoint), of: a})
+	for i, p := range t.parentGroup.members.all() {
+		for endpoint := range t.goroutineCounts[i] {
+			group.add(member{Proc: p.Proc, endpoint: uint16(endpoint), activation: a})
 		}
 	}
-	a.group = group.list()
+	a.allMembers = group.list()
 	for i := range a.threadRanks {
 		s := &a.threadRanks[i]
-		s.of, s.local, s.endpoint, s.rank, s.comms = a, &t.locals[i], uint16(i), t.first+i, map[*Comm]struct{}{}
+		s.activation, s.rankState, s.endpoint, s.rank, s.openComms = a, &t.rankStates[i], uint16(i), t.firstRank+i, map[*Comm]struct{}{}
 	}
-	t.current = a
+	t.currentActivation = a
 	e := t.session.process
 	e.mu.Lock()
-	e.runs[a.failureID] = a
-	before, failed := e.early.events[a.failureID]
+	e.activationsByFailureID[a.failureID] = a
+	before, failed := e.earlyEvents.eventsByID[a.failureID]
 	e.mu.Unlock()
 	if failed {
 		a.failedElsewhere(before.Proc, before.Reason)
@@ -112,35 +111,35 @@ func (t *ThreadComm) activate(ctx context.Context) (*activation, error) {
 
 // end ends an activation after all local ranks have finished. t.mu is held.
 func (a *activation) end() {
-	t := a.threads
+	t := a.threadComm
 	e := t.session.process
 	e.mu.Lock()
-	delete(e.runs, a.failureID)
-	e.revocations.dropSpan(cid.Descendants(a.id))
+	delete(e.activationsByFailureID, a.failureID)
+	e.earlyRevocations.dropSpan(cid.Descendants(a.firstCommID))
 	e.mu.Unlock()
-	t.current = nil
+	t.currentActivation = nil
 	close(a.ended)
 }
 
 func (a *activation) setCancel(cancel context.CancelCauseFunc) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cancel = cancel; a.err != nil {
-		cancel(a.err)
+	if a.cancelRun = cancel; a.failureErr != nil {
+		cancel(a.failureErr)
 	}
 }
 
 // open creates a rank's handle of the communicator of all ranks.
 func (a *activation) open(s *threadRank) (*Comm, error) {
-	t := a.threads
-	g := &Group{session: t.session.user(), self: a.group.at(s.rank), members: a.group, rank: s.rank}
-	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.id, Members: t.members, Rank: s.rank}, t.values)
+	t := a.threadComm
+	g := &Group{session: t.session.user(), self: a.allMembers.at(s.rank), members: a.allMembers, rank: s.rank}
+	c, err := newComm(t.session, s, g, t.module, pml.CommSpec{ID: a.firstCommID, Members: t.activationMembers, Rank: s.rank}, t.paramValues)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.comm = c
+	s.firstComm = c
 	return c, nil
 }
 
@@ -173,7 +172,7 @@ func (a *activation) protect(s *threadRank, name string, call func()) {
 		err := fmt.Errorf("%s has called runtime.Goexit", name)
 		if v != nil {
 			err = fmt.Errorf("%s has panicked: %v", name, v)
-			a.threads.session.process.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+			a.threadComm.session.process.Env().Logger.Error("a goroutine rank has panicked", "goroutine_rank", s.rank, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 		a.keep(err, v)
 		a.failed(s.rank, err)
@@ -195,11 +194,11 @@ func (a *activation) closeAll(s *threadRank, comms []*Comm) {
 func (a *activation) keep(err error, panicked any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.result == nil {
-		a.result = err
+	if a.runErr == nil {
+		a.runErr = err
 	}
-	if a.panicked == nil {
-		a.panicked = panicked
+	if a.firstPanic == nil {
+		a.firstPanic = panicked
 	}
 }
 
@@ -207,17 +206,17 @@ func (a *activation) keep(err error, panicked any) {
 func (a *activation) outcome() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.panicked != nil {
-		panic(a.panicked)
+	if a.firstPanic != nil {
+		panic(a.firstPanic)
 	}
-	return a.result
+	return a.runErr
 }
 
 // failed ends the activation in all processes because a rank of this one has failed.
 func (a *activation) failed(rank int, cause error) {
 	err := fmt.Errorf("rank %d of the thread communicator has failed: %w", rank, cause)
 	if a.fail(fmt.Errorf("%w: %w", ErrBroken, err)) {
-		a.threads.session.process.ReportBroken(a.failureID, a.threads.parent.processes(), err)
+		a.threadComm.session.process.ReportBroken(a.failureID, a.threadComm.parentGroup.processes(), err)
 	}
 }
 
@@ -230,9 +229,9 @@ func (a *activation) failedElsewhere(by Proc, reason string) {
 // it was the first to do so.
 func (a *activation) fail(err error) bool {
 	a.mu.Lock()
-	first, cancel := a.err == nil, a.cancel
+	first, cancel := a.failureErr == nil, a.cancelRun
 	if first {
-		a.err = err
+		a.failureErr = err
 	}
 	a.mu.Unlock()
 	if !first {
@@ -246,7 +245,7 @@ func (a *activation) fail(err error) bool {
 			c.abandon(err)
 		}
 	}
-	close(a.abandoned)
+	close(a.allAbandoned)
 	return true
 }
 
@@ -254,10 +253,10 @@ func (a *activation) fail(err error) bool {
 // closes one before would have others report a closed communicator in place of the failure.
 func (a *activation) awaitAbandoned() {
 	a.mu.Lock()
-	failed := a.err != nil
+	failed := a.failureErr != nil
 	a.mu.Unlock()
 	if failed {
-		<-a.abandoned
+		<-a.allAbandoned
 	}
 }
 
@@ -270,10 +269,10 @@ func (c *Comm) abandon(err error) {
 	_ = c.collective.Fail(err)
 }
 
-// startedRanks describes the ranks that have started and not finished. threads.mu held.
+// startedRanks describes the ranks that have started and not finished. threadComm.mu held.
 func (a *activation) startedRanks() string {
 	var ranks []int
-	for i := range a.threadRanks[:a.started] {
+	for i := range a.threadRanks[:a.startedCount] {
 		if !a.threadRanks[i].isFinished {
 			ranks = append(ranks, a.threadRanks[i].rank)
 		}
@@ -286,13 +285,13 @@ func (s *threadRank) add(c *Comm) error {
 	s.mu.Lock()
 	hasEnded := s.hasEnded
 	if !hasEnded {
-		s.comms[c] = struct{}{}
+		s.openComms[c] = struct{}{}
 	}
 	s.mu.Unlock()
 	if hasEnded {
 		return fmt.Errorf("%w: rank %d of the thread communicator has ended", ErrClosed, s.rank)
 	}
-	if err := s.of.refusal(c.spec.ID); err != nil {
+	if err := s.activation.refusal(c.spec.ID); err != nil {
 		c.abandon(err)
 	}
 	return nil
@@ -309,14 +308,14 @@ func (s *threadRank) end() []*Comm {
 func (s *threadRank) remove(c *Comm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.comms, c)
+	delete(s.openComms, c)
 }
 
 // open returns the rank's open communicators.
 func (s *threadRank) open() (all []*Comm) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.comms {
+	for c := range s.openComms {
 		all = append(all, c)
 	}
 	return all
@@ -343,8 +342,8 @@ func (s *threadRank) endIdle() error {
 // busy is idle with s.mu held.
 func (s *threadRank) busy() error {
 	var busy []string
-	for c := range s.comms {
-		if c != s.comm && !c.isClosed() {
+	for c := range s.openComms {
+		if c != s.firstComm && !c.isClosed() {
 			busy = append(busy, c.describe())
 		} else if !c.collective.IsIdle() {
 			busy = append(busy, "collectives of communicator "+c.label())

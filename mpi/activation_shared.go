@@ -18,9 +18,9 @@ import (
 type table struct {
 	pml.Members
 	// The same members. It is empty if the activation has them.
-	group memberList
+	groupMembers memberList
 	// Ranks of this process that have not asked for the table. Guarded by activation.mu.
-	left int
+	awaitedRanks int
 
 	mu sync.Mutex
 	// nil before the first use.
@@ -33,19 +33,19 @@ type table struct {
 func (a *activation) shareTable(id cid.Extended, create func() *table) *table {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	x := a.tables[id]
+	x := a.tablesByID[id]
 	if x == nil {
 		x = create()
-		self := a.threads.session.process.Env().Self
+		self := a.threadComm.session.process.Env().Self
 		for rank := range x.Len() {
 			if x.Member(rank).Incarnation == self {
-				x.left++
+				x.awaitedRanks++
 			}
 		}
-		a.tables[id] = x
+		a.tablesByID[id] = x
 	}
-	if x.left--; x.left == 0 {
-		delete(a.tables, id)
+	if x.awaitedRanks--; x.awaitedRanks == 0 {
+		delete(a.tablesByID, id)
 	}
 	return x
 }
@@ -80,21 +80,21 @@ func (t *table) divided(self framework.Incarnation) *run.Division {
 
 // sharedConstruct is a group construct that the ranks here enter together.
 type sharedConstruct struct {
-	// Rank with the context of the construct.
-	rank int
+	// Its context is that of the construct.
+	callingRank int
 	// Closed at its end.
-	done chan struct{}
-	base uint64
-	err  error
+	done   chan struct{}
+	baseID uint64
+	err    error
 	// Ranks of this process that have not asked for it.
-	left int
+	awaitedRanks int
 }
 
 // constructKey identifies a construct by its parent communicator and the number of constructs before it. A rank may enter one before another rank has
 // entered the previous one.
 type constructKey struct {
 	cid.Extended
-	before int
+	earlierConstructs int
 }
 
 // constructOnce calls draw once for all of the given ranks of this process, and returns its result in
@@ -104,23 +104,23 @@ func (a *activation) constructOnce(ctx context.Context, key constructKey, rank i
 	x := a.constructs[key]
 	first := x == nil
 	if first {
-		x = &sharedConstruct{rank: rank, done: make(chan struct{}), left: len(ranks)}
+		x = &sharedConstruct{callingRank: rank, done: make(chan struct{}), awaitedRanks: len(ranks)}
 		a.constructs[key] = x
 	}
-	if x.left--; x.left == 0 {
+	if x.awaitedRanks--; x.awaitedRanks == 0 {
 		delete(a.constructs, key)
 	}
 	a.mu.Unlock()
 	if first {
-		x.base, x.err = draw()
+		x.baseID, x.err = draw()
 		close(x.done)
 	}
 	select {
 	case <-x.done:
 		if x.err != nil && !first { // It may be the end of the context of that rank.
-			return 0, fmt.Errorf("%w: rank %d: %v", ErrBroken, x.rank, x.err)
+			return 0, fmt.Errorf("%w: rank %d: %v", ErrBroken, x.callingRank, x.err)
 		}
-		return x.base, x.err
+		return x.baseID, x.err
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
@@ -129,20 +129,20 @@ func (a *activation) constructOnce(ctx context.Context, key constructKey, rank i
 // refuse announces that a rank is not in the communicators of the span. These communicators end in all local ranks, because members would wait for
 // the rank without end.
 func (s *threadRank) refuse(span cid.Span, why error) {
-	a := s.of
+	a := s.activation
 	a.mu.Lock()
-	_, known := a.refused[span]
-	isEnded := a.err != nil
+	_, known := a.refusalBySpan[span]
+	isEnded := a.failureErr != nil
 	err := fmt.Errorf("%w: rank %d has not created the communicator: %w", ErrBroken, s.rank, why)
 	if !known && !isEnded {
-		a.refused[span] = err
+		a.refusalBySpan[span] = err
 	}
 	a.mu.Unlock()
 	if isEnded { // All processes are notified of the end of the activation.
 		return
 	}
-	if len(a.threads.counts) > 1 {
-		a.threads.module.Refuse(span, int(s.endpoint))
+	if len(a.threadComm.goroutineCounts) > 1 {
+		a.threadComm.module.Refuse(span, int(s.endpoint))
 	}
 	if known {
 		return
@@ -160,10 +160,10 @@ func (s *threadRank) refuse(span cid.Span, why error) {
 func (a *activation) refusal(id cid.Extended) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err != nil {
-		return a.err
+	if a.failureErr != nil {
+		return a.failureErr
 	}
-	for span, err := range a.refused {
+	for span, err := range a.refusalBySpan {
 		if span.Has(id) {
 			return err
 		}

@@ -40,18 +40,18 @@ func (c *Comm) Agree(ctx context.Context, flags uint64) (value uint64, err error
 func (a *agreements) agree(ctx context.Context, flags uint64) (uint64, error) {
 	var held *uint64
 	if a.beginCommon() {
-		a.flags[0] = flags
-		hasValue, err := a.c.agreeByReduction(ctx, a.flags[:1], a.flags[1:])
+		a.reductionFlags[0] = flags
+		hasValue, err := a.c.agreeByReduction(ctx, a.reductionFlags[:1], a.reductionFlags[1:])
 		isDecided := a.endCommon(err)
 		_, isMismatch := errors.AsType[*run.MismatchError](err)
 		switch {
 		case isDecided:
-			a.logOutcome(&agreement.Outcome{Operation: agreement.Agree, Flags: a.flags[1]})
-			return a.flags[1], nil
+			a.logOutcome(&agreement.Outcome{Operation: agreement.Agree, Flags: a.reductionFlags[1]})
+			return a.reductionFlags[1], nil
 		case isMismatch || errors.Is(err, ErrClosed):
 			return 0, err
 		case hasValue:
-			held = &a.flags[1]
+			held = &a.reductionFlags[1]
 		}
 	}
 	call := a.call(agreement.Agree)
@@ -73,7 +73,7 @@ func (a *agreements) beginCommon() bool {
 	if a.isClosed || a.c.size == 1 || a.machine.IsPending() || a.machine.Requested() || a.c.collective.Broken() != nil || a.c.Revoked() {
 		return false
 	}
-	a.stage, a.ticks = stageCommon, 0
+	a.stage, a.callTicks = stageCommon, 0
 	a.startTicking()
 	return true
 }

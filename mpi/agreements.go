@@ -15,34 +15,33 @@ import (
 // agreements is a rank's part in the agreements of a communicator (Agree, Shrink). The first call or
 // note makes it. Package agreement has the protocol.
 type agreements struct {
-	c *Comm
-	// Wakes the waiting call.
-	changed chan struct{}
+	c          *Comm
+	callWakeup chan struct{}
 	// Flags of this rank, and their AND, in the common case.
-	flags [2]uint64
+	reductionFlags [2]uint64
 
 	mu      sync.Mutex
 	machine *agreement.Machine
 	// Of the call in progress, or 0.
-	operation agreement.Operation
+	callOperation agreement.Operation
 	// The end of the call for hooks, or nil.
-	watched func(error)
+	endHook func(error)
 	stage   stage
 	// Why the call in progress cannot be decided.
-	err      error
+	callErr  error
 	isClosed bool
 	// See agreementCall. Of the current instance.
-	confirmed *agreement.Outcome
+	confirmedOutcome *agreement.Outcome
 	// Calls that start after the abandoned one. Their contexts have ended.
-	late []agreement.Call
+	lateCalls []agreement.Call
 
 	timer *time.Timer
-	// Of the timer; 0 while it does not run.
-	period time.Duration
-	// repeatPeriod; tests have more.
-	repeat time.Duration
+	// 0 while the timer does not run.
+	timerPeriod time.Duration
+	// repeatPeriod, and more in tests.
+	longestPeriod time.Duration
 	// Since the current instance was called.
-	ticks int
+	callTicks int
 }
 
 // stage is the progress of the current instance at this rank.
@@ -68,7 +67,7 @@ func (c *Comm) agreement() *agreements {
 	if a := c.agreements.Load(); a != nil {
 		return a
 	}
-	a := &agreements{c: c, changed: make(chan struct{}, 1), repeat: repeatPeriod, machine: agreement.New(c.rank, c.size)}
+	a := &agreements{c: c, callWakeup: make(chan struct{}, 1), longestPeriod: repeatPeriod, machine: agreement.New(c.rank, c.size)}
 	a.mu.Lock() // Until the members' states are known.
 	defer a.mu.Unlock()
 	if !c.agreements.CompareAndSwap(nil, a) {
@@ -90,7 +89,7 @@ func (c *Comm) agreement() *agreements {
 // begin begins a call, which has a name in hooks. end follows, unless begin returns an error.
 func (a *agreements) begin(ctx context.Context, op agreement.Operation, name string) error {
 	c := a.c
-	switch state := c.state.Load(); {
+	switch state := c.stateBits.Load(); {
 	case state&stateClosed != 0:
 		return c.errClosed()
 	case state&stateIsolated != 0:
@@ -105,16 +104,16 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 		c.collective.LeaveUnassigned(err)
 	}
 	a.mu.Lock()
-	if a.operation != 0 {
+	if a.callOperation != 0 {
 		defer a.mu.Unlock()
-		return fmt.Errorf("%w: another goroutine of rank %d is in %v of this communicator", ErrPending, c.rank, a.operation)
+		return fmt.Errorf("%w: another goroutine of rank %d is in %v of this communicator", ErrPending, c.rank, a.callOperation)
 	}
-	a.operation, a.err = op, nil
+	a.callOperation, a.callErr = op, nil
 	seq := uint32(a.machine.Instance())
 	a.mu.Unlock()
-	if watched := c.watch(ctx, name, 0, seq, false); watched != nil {
+	if endHook := c.watch(ctx, name, 0, seq, false); endHook != nil {
 		a.mu.Lock()
-		a.watched = watched
+		a.endHook = endHook
 		a.mu.Unlock()
 	}
 	return nil
@@ -123,12 +122,12 @@ func (a *agreements) begin(ctx context.Context, op agreement.Operation, name str
 // end ends a call with its error.
 func (a *agreements) end(err error) {
 	a.mu.Lock()
-	op, watched := a.operation, a.watched
-	a.operation, a.watched = 0, nil
+	op, endHook := a.callOperation, a.endHook
+	a.callOperation, a.endHook = 0, nil
 	a.mu.Unlock()
 	a.logError(op, err)
-	if watched != nil {
-		watched(err)
+	if endHook != nil {
+		endHook(err)
 	}
 }
 
@@ -148,7 +147,7 @@ func (a *agreements) call(op agreement.Operation) agreement.Call {
 	failed, _ := a.c.failed()
 	call := agreement.Call{Operation: op, Failed: failed}
 	if len(failed) > 0 {
-		call.Acked = slices.Sorted(slices.Values(failed[:f.acked]))
+		call.Acked = slices.Sorted(slices.Values(failed[:f.ackedCount]))
 		slices.Sort(call.Failed)
 	}
 	return call
@@ -160,7 +159,7 @@ type agreementCall struct {
 	// See agreement.Machine's Start.
 	value *uint64
 	// The outcome that a second instance of Shrink confirms, or nil.
-	confirms *agreement.Outcome
+	confirmedOutcome *agreement.Outcome
 }
 
 // run takes part in an instance by the protocol, and returns its outcome. If ctx ends first, this rank continues in the instance
@@ -179,7 +178,7 @@ func (a *agreements) run(ctx context.Context, call agreementCall) (agreement.Out
 			return o, err
 		}
 		select {
-		case <-a.changed:
+		case <-a.callWakeup:
 		case <-done:
 			if done = nil; a.abandon(call.Operation) {
 				return agreement.Outcome{}, context.Cause(ctx)
@@ -194,11 +193,11 @@ func (a *agreements) start(ctx context.Context, call agreementCall) error {
 	for {
 		var err error
 		a.input(func(m *agreement.Machine) {
-			if err = a.err; err != nil {
+			if err = a.callErr; err != nil {
 				return
 			}
 			if err = m.Start(call.Call, call.value); err == nil {
-				a.confirmed, a.stage, a.ticks = call.confirms, stageAwaited, 0
+				a.confirmedOutcome, a.stage, a.callTicks = call.confirmedOutcome, stageAwaited, 0
 				a.startTicking()
 			}
 		})
@@ -206,7 +205,7 @@ func (a *agreements) start(ctx context.Context, call agreementCall) error {
 			return err
 		}
 		select {
-		case <-a.changed:
+		case <-a.callWakeup:
 		case <-ctx.Done():
 			if a.startLater(call.Call) {
 				return context.Cause(ctx)
@@ -225,9 +224,9 @@ func (a *agreements) result() (o agreement.Outcome, isDecided bool, err error) {
 		a.stage = stageNone
 	case a.isClosed:
 		return o, true, a.c.errClosed()
-	case a.err != nil:
+	case a.callErr != nil:
 		a.stage = stageAbandoned
-		return o, true, a.err
+		return o, true, a.callErr
 	}
 	return o, isDecided, nil
 }
@@ -267,7 +266,7 @@ func (a *agreements) interrupt(why error) {
 // wake makes the waiting call read the machine again.
 func (a *agreements) wake() {
 	select {
-	case a.changed <- struct{}{}:
+	case a.callWakeup <- struct{}{}:
 	default:
 	}
 }
@@ -302,8 +301,8 @@ func (a *agreements) receive(from int, msg agreement.Message) []outgoingNote {
 // fail ends the call in progress.
 func (a *agreements) fail(err error) {
 	a.mu.Lock()
-	if a.err == nil {
-		a.err = err
+	if a.callErr == nil {
+		a.callErr = err
 	}
 	isCommon := a.stage == stageCommon
 	if isCommon {
@@ -358,7 +357,7 @@ func (c *Comm) closeAgreements() {
 // close is closeAgreements with mu held.
 func (a *agreements) close() {
 	a.isClosed = true
-	a.late = nil
+	a.lateCalls = nil
 	a.machine.Close()
 	if a.timer != nil {
 		a.timer.Stop()
@@ -367,12 +366,12 @@ func (a *agreements) close() {
 
 // startTicking starts calls of tick, once in each period while an instance waits for others. mu held.
 func (a *agreements) startTicking() {
-	period := a.repeat
+	period := a.longestPeriod
 	if a.stage == stageCommon {
-		period = min(probePeriod<<min(a.ticks, 10), period)
+		period = min(probePeriod<<min(a.callTicks, 10), period)
 	}
 	switch {
-	case a.isClosed || a.period != 0 && a.period <= period:
+	case a.isClosed || a.timerPeriod != 0 && a.timerPeriod <= period:
 		return
 	case a.timer == nil:
 		asyncs := &a.c.session.asyncs // The session may close during a tick.
@@ -380,26 +379,26 @@ func (a *agreements) startTicking() {
 	default:
 		a.timer.Reset(period)
 	}
-	a.period = period
+	a.timerPeriod = period
 }
 
 // tick repeats messages without an answer. In the common case it probes the members for one that has closed the communicator,
 // one at a time.
 func (a *agreements) tick() {
 	a.input(func(m *agreement.Machine) {
-		a.period = 0
+		a.timerPeriod = 0
 		isCommon := a.stage == stageCommon
 		if a.isClosed || !isCommon && !m.IsPending() {
 			return
 		}
-		a.ticks++
+		a.callTicks++
 		a.startTicking()
 		switch {
-		case a.ticks == 1: // The instance is younger than a period.
+		case a.callTicks == 1: // The instance is younger than a period.
 		case !isCommon:
 			m.Tick()
 		default:
-			if rank := (a.c.rank + a.ticks - 1) % a.c.size; rank != a.c.rank {
+			if rank := (a.c.rank + a.callTicks - 1) % a.c.size; rank != a.c.rank {
 				m.Probe(rank)
 			}
 		}

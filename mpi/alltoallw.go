@@ -65,17 +65,17 @@ func alltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv []b
 	p := packCall(x, coll.Alltoallv)
 	x.Args.IsInPlace = send == nil && sendLayouts == nil
 	if !x.Args.IsInPlace {
-		if err := p.send.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
+		if err := p.sendSide.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 			return err
 		}
 	}
-	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
+	if err := p.recvSide.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.Args.IsInPlace
-	x.Send.Counts, x.Recv.Counts = p.send.counts, p.recv.counts
-	if !x.Args.IsInPlace && p.send.counts[c.rank] != p.recv.counts[c.rank] {
-		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.send.counts[c.rank], c.rank, p.recv.counts[c.rank])
+	p.recvSide.isPacked = x.Args.IsInPlace
+	x.Send.Counts, x.Recv.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
+	if !x.Args.IsInPlace && p.sendSide.blockSizes[c.rank] != p.recvSide.blockSizes[c.rank] {
+		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.sendSide.blockSizes[c.rank], c.rank, p.recvSide.blockSizes[c.rank])
 	}
 	return nil
 }
@@ -86,22 +86,22 @@ func neighborAlltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, 
 	if err != nil {
 		return err
 	}
-	if err := p.send.set("sendLayouts", len(n.Destinations), send, sendLayouts, false); err != nil {
+	if err := p.sendSide.set("sendLayouts", len(n.Destinations), send, sendLayouts, false); err != nil {
 		return err
 	}
-	if err := p.recv.set("recvLayouts", len(n.Sources), recv, recvLayouts, true); err != nil {
+	if err := p.recvSide.set("recvLayouts", len(n.Sources), recv, recvLayouts, true); err != nil {
 		return err
 	}
 	for i, rank := range n.Destinations {
 		if rank < 0 {
-			p.send.drop(i)
+			p.sendSide.drop(i)
 		}
 	}
 	for i, rank := range n.Sources {
 		if rank < 0 {
-			p.recv.drop(i)
+			p.recvSide.drop(i)
 		}
 	}
-	x.Send.Counts, x.Recv.Counts = p.send.counts, p.recv.counts
+	x.Send.Counts, x.Recv.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
 	return nil
 }

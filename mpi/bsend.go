@@ -33,7 +33,7 @@ func (c *Comm) Ibsend(buf []byte, dst, tag int) (Request, error) {
 	}
 	switch err := c.bufferSend(buf, dst, tag); {
 	case err == nil:
-		return c.local.nulls.request(noMessage()), nil
+		return c.rankState.nullRequests.request(noMessage()), nil
 	case isBufferFull(err) || errors.Is(err, ErrClosed):
 		return Request{}, err
 	default:
@@ -50,29 +50,29 @@ const bsendOverhead = 256
 type buffered struct {
 	mu sync.Mutex
 	// Bytes of pending sends and of those about to start.
-	reserved int64
-	sends    map[*bufferedSend]struct{}
+	reservedBytes int64
+	pendingSends  map[*bufferedSend]struct{}
 	// The session is closed. Failures are no longer logged.
 	isClosed bool
 }
 
 // bufferedSend is one pending send. Fields are guarded by the mutex of buffered.
 type bufferedSend struct {
-	c          *Comm
-	bytes      int64
-	hasStarted bool
-	err        error
-	flushes    []*flush
+	c              *Comm
+	reservedBytes  int64
+	hasStarted     bool
+	err            error
+	waitingFlushes []*flush
 }
 
 // bufferSend copies buf and sends the copy. It returns the error of a send that fails at once.
 func (c *Comm) bufferSend(buf []byte, dst, tag int) error {
 	b := &c.session.buffered
-	x := &bufferedSend{c: c, bytes: int64(len(buf)) + bsendOverhead}
+	x := &bufferedSend{c: c, reservedBytes: int64(len(buf)) + bsendOverhead}
 	if err := b.reserve(c.session, x); err != nil {
 		return err
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	r, err := c.pml.StartSend(pml.Buffer{Bytes: slices.Clone(buf)}, dst, tag, pml.PointToPoint, pml.Standard)
 	switch {
@@ -101,9 +101,9 @@ func (x *bufferedSend) Completed(r *pml.Request) {
 func (b *buffered) complete(x *bufferedSend, err error) {
 	b.mu.Lock()
 	x.err = err
-	b.reserved -= x.bytes
-	delete(b.sends, x)
-	flushes, isUnreported := x.flushes, err != nil && x.hasStarted && !b.isClosed
+	b.reservedBytes -= x.reservedBytes
+	delete(b.pendingSends, x)
+	flushes, isUnreported := x.waitingFlushes, err != nil && x.hasStarted && !b.isClosed
 	b.mu.Unlock()
 	if isUnreported {
 		x.c.session.process.Env().Logger.Warn("a buffered send failed", "err", err)
@@ -125,8 +125,8 @@ func isBufferFull(err error) bool {
 
 // reserve reserves room for a send.
 func (b *buffered) reserve(s *Session, x *bufferedSend) error {
-	limit, payload := int64(s.params.BsendLimit), x.bytes-bsendOverhead
-	if x.bytes > limit {
+	limit, payload := int64(s.params.BsendLimit), x.reservedBytes-bsendOverhead
+	if x.reservedBytes > limit {
 		return bufferFull{fmt.Errorf("%w: bsend of %d bytes is more than session.bsend_limit=%v; raise it, or use Isend", ErrConfig, payload, s.params.BsendLimit)}
 	}
 	if b.add(x, limit) {
@@ -144,14 +144,14 @@ func (b *buffered) reserve(s *Session, x *bufferedSend) error {
 func (b *buffered) add(x *bufferedSend, limit int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.reserved+x.bytes > limit {
+	if b.reservedBytes+x.reservedBytes > limit {
 		return false
 	}
-	b.reserved += x.bytes
-	if b.sends == nil {
-		b.sends = map[*bufferedSend]struct{}{}
+	b.reservedBytes += x.reservedBytes
+	if b.pendingSends == nil {
+		b.pendingSends = map[*bufferedSend]struct{}{}
 	}
-	b.sends[x] = struct{}{}
+	b.pendingSends[x] = struct{}{}
 	return true
 }
 
@@ -159,8 +159,8 @@ func (b *buffered) add(x *bufferedSend, limit int64) bool {
 func (b *buffered) progress() {
 	engines := map[*progress.Engine]struct{}{}
 	b.mu.Lock()
-	for x := range b.sends {
-		engines[x.c.local.progress] = struct{}{}
+	for x := range b.pendingSends {
+		engines[x.c.rankState.engine] = struct{}{}
 	}
 	b.mu.Unlock()
 	for e := range engines {
@@ -182,7 +182,7 @@ func (b *buffered) comms() []*Comm {
 	comms := map[*Comm]struct{}{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for x := range b.sends {
+	for x := range b.pendingSends {
 		comms[x.c] = struct{}{}
 	}
 	return slices.Collect(maps.Keys(comms))

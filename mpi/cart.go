@@ -80,7 +80,7 @@ func (t *Cart) Comm() *Comm { return t.comm }
 func (t *Cart) Dims() []int { return slices.Clone(t.grid.dims) }
 
 // Periods returns which dimensions are periodic (MPI_Cart_get).
-func (t *Cart) Periods() []bool { return slices.Clone(t.grid.periods) }
+func (t *Cart) Periods() []bool { return slices.Clone(t.grid.isPeriodic) }
 
 // Coords returns the coordinates of a rank (MPI_Cart_coords). ErrRank for a rank out of range.
 func (t *Cart) Coords(rank int) ([]int, error) {

@@ -20,8 +20,8 @@ type collectiveHost Comm
 
 func (c *Comm) initCollective() {
 	c.collective.Init(run.Env{
-		Host: (*collectiveHost)(c), PML: c.pml, ID: c.spec.ID, Rank: c.rank, Size: c.size, Local: &c.local.Rank,
-		CommState: &c.state, HasHooks: c.session.process.collectiveHooks != nil, IsThreadRank: c.threadRank != nil,
+		Host: (*collectiveHost)(c), PML: c.pml, ID: c.spec.ID, Rank: c.rank, Size: c.size, Local: &c.rankState.Rank,
+		CommState: &c.stateBits, HasHooks: c.session.process.collectiveHooks != nil, IsThreadRank: c.threadRank != nil,
 	})
 }
 
@@ -77,11 +77,11 @@ func (h *collectiveHost) LocalRanks() run.LocalRanks {
 type localRanks Comm
 
 func (l *localRanks) Division() *run.Division { return (*Comm)(l).division() }
-func (l *localRanks) Openings() *run.Openings { return &l.threadRank.of.openings }
+func (l *localRanks) Openings() *run.Openings { return &l.threadRank.activation.openings }
 
 func (l *localRanks) Bell(rank int) progress.RemoteBell {
 	endpoint := l.spec.Members.Member(rank).Endpoint
-	return l.threadRank.of.threads.team.Engine(int(endpoint)).RankBell()
+	return l.threadRank.activation.threadComm.team.Engine(int(endpoint)).RankBell()
 }
 
 // division returns the division of a communicator of goroutine ranks.
@@ -94,14 +94,14 @@ type node struct {
 	c      *Comm
 	sharer btl.Sharer
 	// Component of sharer.
-	component string
+	sharerComponent string
 }
 
 func (n *node) peer(rank int) (framework.Peer, error) {
 	if rank < 0 || rank >= n.c.size {
 		return framework.Peer{}, n.c.errRank(rank)
 	}
-	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Incarnation, n.component)
+	return n.c.session.process.Peer(n.c.spec.Members.Member(rank).Incarnation, n.sharerComponent)
 }
 
 // NewArea implements coll.Node.
@@ -133,7 +133,7 @@ func (c *Comm) collectiveShape() (*run.Shape, error) {
 		if c.threadRank != nil {
 			shape.Procs = c.division().Placement
 		}
-		return e.collectives(shape, c.values)
+		return e.collectives(shape, c.paramValues)
 	}
 	if t, ok := c.spec.Members.(*table); ok {
 		return t.shapeData(find)

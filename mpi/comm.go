@@ -37,13 +37,13 @@ type Comm struct {
 	pml    pml.Comm
 	size   int
 	tagMax int
-	// stateClosed and others; 0 while all calls are possible.
-	state atomic.Uint32
+	// Of stateClosed and others; 0 while all calls are possible.
+	stateBits atomic.Uint32
 
 	membership
-	module assembly.PML
-	values *framework.Values
-	spec   pml.CommSpec
+	module      assembly.PML
+	paramValues *framework.Values
+	spec        pml.CommSpec
 
 	// nil if there is none. Set before the communicator is used.
 	topology   *topology
@@ -53,9 +53,9 @@ type Comm struct {
 	wildcards  wildcards
 	partitions partitions
 	// Parts of the closed communicator that have not ended, see Close.
-	endings atomic.Int32
+	pendingEndings atomic.Int32
 	// Error of calls with stateRevoked or stateIsolated, which are set later.
-	terminal atomic.Pointer[error]
+	terminalErr atomic.Pointer[error]
 	// nil until the first Agree, Shrink or note.
 	agreements atomic.Pointer[agreements]
 
@@ -66,9 +66,9 @@ type Comm struct {
 
 // membership is the member that a handle belongs to. It is constant.
 type membership struct {
-	rank    int
-	local   *rankState // Of this rank.
-	session *Session
+	rank      int
+	rankState *rankState // Of this rank.
+	session   *Session
 	// Of a goroutine rank. nil if the rank is the process.
 	threadRank *threadRank
 	group      *Group
@@ -79,7 +79,7 @@ type derivation struct {
 	// Last Idup that may be incomplete, or nil.
 	lastDup *CommRequest
 	// Number of bases that collective.Children had after the first.
-	rebases int
+	rebaseCount int
 }
 
 // properties are those that the program sets. Guarded by Comm.mu.
@@ -105,13 +105,13 @@ type persistentContexts struct {
 func newComm(s *Session, rank *threadRank, g *Group, m assembly.PML, spec pml.CommSpec, values *framework.Values) (*Comm, error) {
 	c := &Comm{
 		size: g.Size(), tagMax: m.Caps().TagMax,
-		membership: membership{rank: spec.Rank, local: &s.process.rankState, session: s, threadRank: rank, group: g},
-		module:     m, values: values, spec: spec,
+		membership: membership{rank: spec.Rank, rankState: &s.process.rankState, session: s, threadRank: rank, group: g},
+		module:     m, paramValues: values, spec: spec,
 	}
-	err := s.hold(&s.comms)
+	err := s.hold(&s.commCount)
 	if err == nil {
 		if err = c.addToPML(); err != nil {
-			s.drop(&s.comms)
+			s.drop(&s.commCount)
 		}
 	}
 	if err != nil { // The other members may have it.
@@ -132,8 +132,8 @@ func newComm(s *Session, rank *threadRank, g *Group, m assembly.PML, spec pml.Co
 // addToPML creates c.pml.
 func (c *Comm) addToPML() (err error) {
 	if c.threadRank != nil {
-		t := c.threadRank.of.threads
-		c.local, c.tagMax = c.threadRank.local, min(c.tagMax, t.team.Caps().TagMax)
+		t := c.threadRank.activation.threadComm
+		c.rankState, c.tagMax = c.threadRank.rankState, min(c.tagMax, t.team.Caps().TagMax)
 		c.pml, err = t.team.AddComm(c.spec)
 		return err
 	}
@@ -242,14 +242,14 @@ func (c *Comm) membersOf(id cid.Extended, ranks []int) (pml.Members, memberList)
 		for i, r := range ranks {
 			members[i] = of.Member(r)
 		}
-		return &table{Members: pml.NewMembersFrom(of, members), group: c.group.members.some(ranks)}
+		return &table{Members: pml.NewMembersFrom(of, members), groupMembers: c.group.members.some(ranks)}
 	}
 	if c.threadRank == nil {
 		t := create()
-		return t.Members, t.group
+		return t.Members, t.groupMembers
 	}
-	t := c.threadRank.of.shareTable(id, create)
-	return t, t.group
+	t := c.threadRank.activation.shareTable(id, create)
+	return t, t.groupMembers
 }
 
 // construct draws a base for further children together with the processes of the members, after a number of
@@ -263,7 +263,7 @@ func (c *Comm) construct(ctx context.Context, before int) (uint64, error) {
 	if c.threadRank == nil {
 		return draw()
 	}
-	return c.threadRank.of.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.process.Env().Self), draw)
+	return c.threadRank.activation.constructOnce(ctx, constructKey{c.spec.ID, before}, c.rank, c.ranksOfProcess(c.session.process.Env().Self), draw)
 }
 
 // Rank returns the caller's rank: 0 to Size()-1.
@@ -334,30 +334,30 @@ func (c *Comm) Compare(other *Comm) Comparison {
 // ErrTransport. The attributes are deleted in reverse order. After Close, all methods return ErrClosed, including a second Close. So does a deferred
 // Close during a panic from within a call of this package.
 func (c *Comm) Close() error {
-	if err := c.local.progress.Check(); err != nil {
+	if err := c.rankState.engine.Check(); err != nil {
 		return err
 	}
-	if c.state.Or(stateClosed)&stateClosed != 0 {
+	if c.stateBits.Or(stateClosed)&stateClosed != 0 {
 		return c.errClosed()
 	}
 	if c.threadRank != nil {
-		c.threadRank.of.awaitAbandoned()
+		c.threadRank.activation.awaitAbandoned()
 	}
 	c.closeAgreements()
 	c.collective.Close()
-	c.endings.Store(3) // Collectives, partitioned operations, and the next lines.
+	c.pendingEndings.Store(3) // Collectives, partitioned operations, and the next lines.
 	if !c.collective.Closing() {
-		c.endings.Add(-1)
+		c.pendingEndings.Add(-1)
 	}
 	if !c.partitions.closing(c) {
-		c.endings.Add(-1)
+		c.pendingEndings.Add(-1)
 	}
-	if c.endings.Add(-1) > 0 {
+	if c.pendingEndings.Add(-1) > 0 {
 		c.session.ends(1)
 	} else {
 		c.freeResources()
 	}
-	c.session.drop(&c.session.comms)
+	c.session.drop(&c.session.commCount)
 	c.mu.Lock()
 	attrs, contexts := c.attrs, c.contexts
 	c.attrs, c.contexts = nil, nil
@@ -371,7 +371,7 @@ func (c *Comm) Close() error {
 
 // endPart ends one of the parts for which the end of a closed communicator waits, which ends with the last one.
 func (c *Comm) endPart() {
-	if c.endings.Add(-1) == 0 {
+	if c.pendingEndings.Add(-1) == 0 {
 		c.freeResources()
 		c.session.ends(-1)
 	}
@@ -383,10 +383,10 @@ func (c *Comm) freeResources() {
 	e := c.session.process
 	local := len(c.ranksOfProcess(e.Env().Self))
 	e.mu.Lock()
-	delete(e.comms, c.key())
+	delete(e.openComms, c.key())
 	e.absence.close(c.key(), local)
 	if e.absence.allClosed(c.spec.ID) {
-		e.revocations.drop(c.spec.ID)
+		e.earlyRevocations.drop(c.spec.ID)
 	}
 	e.mu.Unlock()
 	c.pml.Close()
@@ -420,7 +420,7 @@ func (c *Comm) Transport(rank int) (Transport, error) {
 	}
 	incarnation := c.spec.Members.Member(rank).Incarnation
 	if c.threadRank != nil && incarnation == c.session.process.Env().Self {
-		r := c.threadRank.of.threads.team.Route(incarnation)
+		r := c.threadRank.activation.threadComm.team.Route(incarnation)
 		return Transport{PML: r.PML, Component: r.Transport, Device: r.Device}, nil
 	}
 	r := c.module.Route(incarnation)

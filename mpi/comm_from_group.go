@@ -42,17 +42,17 @@ func CommFromGroup(ctx context.Context, g *Group, tag string, opts ...CommOption
 		return nil, fmt.Errorf("%w: the caller, %s, is not in it", ErrGroup, g.session.process.identity.Proc)
 	}
 	s := g.session
-	values, err := commValues(s.values, opts)
+	values, err := commValues(s.paramValues, opts)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.process.ForcedAlgorithms(values); err != nil {
 		return nil, err
 	}
-	if err := s.hold(&s.comms); err != nil { // During the creation.
+	if err := s.hold(&s.commCount); err != nil { // During the creation.
 		return nil, err
 	}
-	defer s.drop(&s.comms)
+	defer s.drop(&s.commCount)
 	c, err := fromGroup(ctx, g, tag, values)
 	if err != nil {
 		return nil, fmt.Errorf("communicator from group: %w", err)

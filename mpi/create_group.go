@@ -82,7 +82,7 @@ func hashGroup(g *Group) uint64 {
 	h := fnv.New64a()
 	for _, m := range g.members.all() {
 		fmt.Fprintf(h, "%q %d ", m.Namespace, m.Rank)
-		if m.of != nil {
+		if m.activation != nil {
 			fmt.Fprintf(h, "%d ", m.endpoint)
 		}
 	}
@@ -170,31 +170,31 @@ func (c *Comm) receiveAnnouncement(ctx context.Context, g *Group, from, tag int)
 // bases provides ids that a single process may assign to communicators. They are derived from base ids of the bootstrap, each of which is sufficient
 // for many.
 type bases struct {
-	// Held by the goroutine that uses drawn.
-	token chan struct{}
-	drawn cid.Deriver
+	// Held by the goroutine that uses idDeriver.
+	drawToken chan struct{}
+	idDeriver cid.Deriver
 }
 
-func (b *bases) init() { b.token = make(chan struct{}, 1) }
+func (b *bases) init() { b.drawToken = make(chan struct{}, 1) }
 
 // draw returns an id that no communicator of the job has, nor will get by
 // another way.
 func (e *process) draw(ctx context.Context) (cid.Extended, error) {
 	ctx = background(ctx)
 	select {
-	case e.bases.token <- struct{}{}:
+	case e.bases.drawToken <- struct{}{}:
 	case <-ctx.Done():
 		return cid.Extended{}, context.Cause(ctx)
 	}
-	defer func() { <-e.bases.token }()
-	if e.bases.drawn.Remaining() == 0 {
+	defer func() { <-e.bases.drawToken }()
+	if e.bases.idDeriver.Remaining() == 0 {
 		made, err := e.Construct(ctx, []Proc{e.identity.Proc}, "\x00base", nil)
 		if err != nil {
 			return cid.Extended{}, err
 		}
-		e.bases.drawn.Rebase(made.ContextID)
+		e.bases.idDeriver.Rebase(made.ContextID)
 	}
-	ids, err := e.bases.drawn.Next(1)
+	ids, err := e.bases.idDeriver.Next(1)
 	if err != nil {
 		return cid.Extended{}, err
 	}

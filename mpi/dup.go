@@ -61,7 +61,7 @@ func (c *Comm) same(id cid.Extended) (*Comm, error) {
 
 // child is newComm below c.
 func (c *Comm) child(g *Group, spec pml.CommSpec) (*Comm, error) {
-	return newComm(c.session, c.threadRank, g, c.module, spec, c.values)
+	return newComm(c.session, c.threadRank, g, c.module, spec, c.paramValues)
 }
 
 // derive returns the ids of the next n children, equal in all members. They follow those of the creation before, if it is not nil. When the base is
@@ -86,12 +86,12 @@ func (c *Comm) derive(ctx context.Context, before *CommRequest, n int) ([]cid.Ex
 		}
 		ctx, stop := c.collective.ContextUntilBroken(ctx)
 		defer stop()
-		base, err := c.construct(ctx, c.rebases)
+		base, err := c.construct(ctx, c.rebaseCount)
 		if err != nil {
 			return nil, err
 		}
 		d.Rebase(base)
-		c.rebases++
+		c.rebaseCount++
 	}
 }
 
@@ -106,10 +106,10 @@ func (c *Comm) takeLastDup() *CommRequest {
 // After that the request is inactive.
 type CommRequest struct {
 	// Closed at the end of the creation.
-	done chan struct{}
-	comm *Comm
-	err  error
-	used atomic.Bool
+	done       chan struct{}
+	comm       *Comm
+	err        error
+	isConsumed atomic.Bool
 }
 
 // Idup starts a Dup (MPI_Comm_idup). Other operations of the communicator may be
@@ -132,7 +132,7 @@ func (c *Comm) Idup() (*CommRequest, error) {
 // startIdup begins the creation that is r. Called inside State.Do.
 func (c *Comm) startIdup(r *CommRequest) error {
 	attrs := c.copyAttrs() // First, because a hook may panic.
-	if err := c.session.hold(&c.session.comms); err != nil {
+	if err := c.session.hold(&c.session.commCount); err != nil {
 		deleteAttrs(attrs)
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *Comm) startIdup(r *CommRequest) error {
 // deadline (bootstrap.timeout), so that it ends.
 func (c *Comm) finishIdup(before, r *CommRequest, attrs []attribute) {
 	defer close(r.done)
-	defer c.session.drop(&c.session.comms)
+	defer c.session.drop(&c.session.commCount)
 	defer c.collective.EndDup()
 	r.comm, r.err = c.dup(context.Background(), before)
 	if r.err != nil {
@@ -197,7 +197,7 @@ func (r *CommRequest) Wait(ctx context.Context) (*Comm, error) {
 
 // Test is Wait without blocking. It returns false while the creation is in progress.
 func (r *CommRequest) Test() (*Comm, bool, error) {
-	if r == nil || r.done == nil || r.used.Load() {
+	if r == nil || r.done == nil || r.isConsumed.Load() {
 		return nil, false, errInactive()
 	}
 	if !r.ended() {
@@ -208,7 +208,7 @@ func (r *CommRequest) Test() (*Comm, bool, error) {
 }
 
 func (r *CommRequest) take() (*Comm, error) {
-	if r.used.Swap(true) {
+	if r.isConsumed.Swap(true) {
 		return nil, errInactive()
 	}
 	return r.comm, r.err

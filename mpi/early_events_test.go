@@ -14,11 +14,11 @@ func TestEarlyEvents_MoreThanTheLimit_OldestGo(t *testing.T) {
 		l.add(id(i), bootstrap.Event{Reason: "first"})
 		l.add(id(i), bootstrap.Event{Reason: "second"})
 	}
-	if len(l.events) != maxBrokenEvents || len(l.order) != maxBrokenEvents {
-		t.Fatalf("%d events, %d in order", len(l.events), len(l.order))
+	if len(l.eventsByID) != maxBrokenEvents || len(l.idsByAge) != maxBrokenEvents {
+		t.Fatalf("%d events, %d in order", len(l.eventsByID), len(l.idsByAge))
 	}
 	for i, want := range map[int]bool{0: false, 1: false, 2: true, maxBrokenEvents + 1: true} {
-		if ev, ok := l.events[id(i)]; ok != want || ok && ev.Reason != "first" {
+		if ev, ok := l.eventsByID[id(i)]; ok != want || ok && ev.Reason != "first" {
 			t.Errorf("event %d: %+v, %v", i, ev, ok)
 		}
 	}

@@ -37,7 +37,7 @@ func HoldCollectives(c *Comm) (release func()) {
 func RepeatNoNotes(c *Comm) {
 	a := c.agreement()
 	a.mu.Lock()
-	a.repeat = 24 * time.Hour
+	a.longestPeriod = 24 * time.Hour
 	a.mu.Unlock()
 }
 
@@ -64,7 +64,7 @@ func ConstructOf(ctx context.Context, c *Comm, tag string) error {
 }
 
 // HasPending reports whether operations of closed communicators keep a stream.
-func HasPending(st *Stream) bool { return st.own.process.hasPending() }
+func HasPending(st *Stream) bool { return st.commSession.process.hasPending() }
 
 // Waits describes the calls of a process that wait.
 func Waits(s *Session) (texts []string) {
@@ -76,26 +76,26 @@ func Waits(s *Session) (texts []string) {
 
 // StopListening withdraws the receive of partitioned messages from a rank.
 func StopListening(c *Comm, from int) {
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
-	ch := c.partitions.channels[from]
+	ch := c.partitions.channelsByPeer[from]
 	ch.isStopped = true
 	ch.unlisten()
 }
 
 // HasMessages reports whether messages of a partitioned operation are under way.
 func HasMessages(p *Persistent) bool {
-	e := p.parts.c.local.progress
+	e := p.partitionedOp.c.rankState.engine
 	e.Lock()
 	defer e.Release()
-	return len(p.parts.messages) > 0
+	return len(p.partitionedOp.pendingMessages) > 0
 }
 
 // PollInWait begins a poll of Wait in an operation that has started outside the engine, and returns its end.
 func PollInWait(p *Persistent) (end func(), isEarly bool) {
 	p.mu.Lock()
-	if !p.early.Claim() {
+	if !p.earlyOp.Claim() {
 		p.mu.Unlock()
 		return nil, false
 	}
@@ -109,7 +109,7 @@ func PollInWait(p *Persistent) (end func(), isEarly bool) {
 func HasEnding(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ending > 0
+	return s.endingComms > 0
 }
 
 // SendControl sends a message on the control plane.

@@ -11,7 +11,7 @@ import (
 // that the reasons follow one another in the order of the failures and acknowledgments. It is acquired before the engine's lock.
 type failures struct {
 	sync.Mutex
-	acked int
+	ackedCount int
 }
 
 // Failed returns the ranks of the failed members, in the order of the reports to this process
@@ -45,9 +45,9 @@ func (c *Comm) AckFailed(n int) int {
 	f.Lock()
 	defer f.Unlock()
 	ranks, reasons := c.failed()
-	f.acked = max(f.acked, min(n, len(ranks)))
+	f.ackedCount = max(f.ackedCount, min(n, len(ranks)))
 	c.suspend(ranks, reasons)
-	return f.acked
+	return f.ackedCount
 }
 
 // suspendReceives suspends the receives from any source while there are failures that are not acknowledged.
@@ -63,9 +63,9 @@ func (c *Comm) suspend(ranks []int, reasons []string) {
 		return
 	}
 	var why error
-	if acked := c.failures.acked; acked < len(ranks) {
+	if acked := c.failures.ackedCount; acked < len(ranks) {
 		why = fmt.Errorf("%w: %w", ErrProcFailedPending, pml.ProcFailed(c.spec.Members, ranks[acked:], reasons[acked]))
 	}
 	c.pml.Suspend(pml.PointToPoint, why)
-	c.wildcards.suspend(c.local.progress, why)
+	c.wildcards.suspend(c.rankState.engine, why)
 }

@@ -32,7 +32,7 @@ func (c *Comm) IflushBuffer() (Request, error) {
 // (MPI_Session_flush_buffer).
 func (s *Session) FlushBuffer(ctx context.Context) error {
 	s.mu.Lock()
-	isClosed := s.closed
+	isClosed := s.isClosed
 	s.mu.Unlock()
 	if err := flushArgs(ctx, isClosed, closedSession); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Session) FlushBuffer(ctx context.Context) error {
 	var flushes []Request
 	comms := s.buffered.comms()
 	for _, st := range s.openStreams() {
-		comms = append(comms, st.own.buffered.comms()...)
+		comms = append(comms, st.commSession.buffered.comms()...)
 	}
 	for _, c := range comms {
 		flushes = append(flushes, c.startFlush())
@@ -67,23 +67,23 @@ func flushArgs(ctx context.Context, isClosed bool, errClosed func() error) error
 type flush struct {
 	pml.Request
 	// Sends, and startFlush.
-	unfinished int
-	errs       []error
+	pendingParts int
+	sendErrs     []error
 }
 
 // startFlush starts a flush, also of a closed communicator.
 func (c *Comm) startFlush() Request {
-	f := &flush{unfinished: 1}
-	e, b := c.local.progress, &c.session.buffered
+	f := &flush{pendingParts: 1}
+	e, b := c.rankState.engine, &c.session.buffered
 	e.Lock()
 	defer e.Release()
 	f.Init(e, f)
 	f.Start()
 	b.mu.Lock()
-	for x := range b.sends {
+	for x := range b.pendingSends {
 		if x.c == c {
-			x.flushes = append(x.flushes, f)
-			f.unfinished++
+			x.waitingFlushes = append(x.waitingFlushes, f)
+			f.pendingParts++
 		}
 	}
 	b.mu.Unlock()
@@ -95,14 +95,14 @@ func (c *Comm) startFlush() Request {
 // sendCompleted counts a send that is complete. Lock held.
 func (f *flush) sendCompleted(err error) {
 	if err != nil {
-		f.errs = append(f.errs, err)
+		f.sendErrs = append(f.sendErrs, err)
 	}
-	if f.unfinished--; f.unfinished > 0 {
+	if f.pendingParts--; f.pendingParts > 0 {
 		return
 	}
 	f.Request.Status = pml.NoMessage()
-	if len(f.errs) > 0 {
-		f.Request.Status.Err = fmt.Errorf("buffered send: %w", errors.Join(f.errs...))
+	if len(f.sendErrs) > 0 {
+		f.Request.Status.Err = fmt.Errorf("buffered send: %w", errors.Join(f.sendErrs...))
 	}
 	f.Finish()
 }

@@ -9,9 +9,9 @@ import (
 // grid is the geometry of a Cartesian topology. Ranks are in row-major order, so that the last coordinate changes fastest
 // (MPI-4.1 section 8.2). It is immutable.
 type grid struct {
-	dims    []int
-	periods []bool
-	size    int // Product of dims.
+	dims       []int
+	isPeriodic []bool
+	size       int // Product of dims.
 }
 
 // newGrid checks dimensions, and copies them. No periods means that no dimension is periodic.
@@ -47,7 +47,7 @@ func (g *grid) rank(coords []int) int {
 	rank := 0
 	for i, x := range coords {
 		d := g.dims[i]
-		if g.periods[i] {
+		if g.isPeriodic[i] {
 			x = wrap(x, d)
 		}
 		if x < 0 || x >= d {
@@ -70,7 +70,7 @@ func wrap(x, d int) int {
 // outside the grid.
 func (g *grid) shift(rank, dim, displacement int) (source, destination int) {
 	d := g.dims[dim]
-	if g.periods[dim] {
+	if g.isPeriodic[dim] {
 		displacement %= d
 	}
 	displacement = max(-d, min(displacement, d)) // No sum overflows.
@@ -104,7 +104,7 @@ func (g *grid) sub(remain []bool, rank int) (part *grid, position, inPart int) {
 	for i, x := range g.coords(rank) {
 		d := g.dims[i]
 		if remain[i] {
-			part.dims, part.periods = append(part.dims, d), append(part.periods, g.periods[i])
+			part.dims, part.isPeriodic = append(part.dims, d), append(part.isPeriodic, g.isPeriodic[i])
 			part.size *= d
 			inPart = inPart*d + x
 		} else {

@@ -59,10 +59,10 @@ func TestGrid_CoordsOutside_WrapInPeriodicDimensionsOnly(t *testing.T) {
 		for i, d := range g.dims {
 			coords[i] = rapid.IntRange(-3*d, 3*d).Draw(t, "coordinate")
 			for inside[i] = coords[i]; inside[i] < 0; inside[i] += d {
-				isIn = isIn && g.periods[i]
+				isIn = isIn && g.isPeriodic[i]
 			}
 			for ; inside[i] >= d; inside[i] -= d {
-				isIn = isIn && g.periods[i]
+				isIn = isIn && g.isPeriodic[i]
 			}
 		}
 		want := -1
@@ -102,7 +102,7 @@ func TestGrid_Shift_IsSymmetric(t *testing.T) {
 			if want := g.rank(moved); max(destination, -1) != want {
 				t.Fatalf("the rank at %v is %d, and the destination %d", moved, want, destination)
 			}
-		} else if !g.periods[dim] && (source != ProcNull || destination != ProcNull) {
+		} else if !g.isPeriodic[dim] && (source != ProcNull || destination != ProcNull) {
 			t.Fatalf("ranks %d and %d are at a displacement of %d", source, destination, by)
 		}
 	})

@@ -68,7 +68,7 @@ func (g *grid) bestBlock(n int) (best []int) {
 func (g *grid) surface(block []int) (n int) {
 	for i, d := range g.dims {
 		faces := d / block[i]
-		if !g.periods[i] || faces == 1 {
+		if !g.isPeriodic[i] || faces == 1 {
 			faces--
 		}
 		n += faces * (g.size / d)

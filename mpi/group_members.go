@@ -12,7 +12,7 @@ type member struct {
 	Proc
 	endpoint uint16
 	// nil for a whole process.
-	of *activation
+	activation *activation
 }
 
 // memberList is the members of a group by rank. It is immutable, and its zero value is empty.
@@ -30,7 +30,7 @@ type memberBuilder struct {
 }
 
 func (b *memberBuilder) add(m member) {
-	if m.of == nil && b.mixed == nil {
+	if m.activation == nil && b.mixed == nil {
 		b.procs.Add(m.Proc)
 		return
 	}
@@ -69,7 +69,7 @@ func (l memberList) rank(m member) int {
 	switch {
 	case l.mixed != nil:
 		return slices.Index(l.mixed, m)
-	case m.of != nil:
+	case m.activation != nil:
 		return -1
 	}
 	return l.procs.Index(m.Proc)
@@ -80,7 +80,7 @@ func (l memberList) lookup() func(member) int {
 	if l.mixed == nil {
 		find := l.procs.Lookup()
 		return func(m member) int {
-			if m.of != nil {
+			if m.activation != nil {
 				return -1
 			}
 			return find(m.Proc)
@@ -132,7 +132,7 @@ func (l memberList) processes() []Proc {
 	procs := make([]Proc, 0, len(l.mixed))
 	seen := map[Proc]bool{}
 	for _, m := range l.mixed {
-		if m.of == nil {
+		if m.activation == nil {
 			procs = append(procs, m.Proc)
 		} else if !seen[m.Proc] {
 			seen[m.Proc] = true

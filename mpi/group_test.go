@@ -93,7 +93,7 @@ func someMembers(t *rapid.T, of *activation) listed {
 		for i := range rapid.SampledFrom([]int{1, 1, 2, 40}).Draw(t, "count") {
 			m := member{Proc: Proc{Namespace: namespace, Rank: uint32(first+i*stride) % 200}}
 			if hasRanks && i%3 == 1 {
-				m.of, m.endpoint = of, uint16(i%2)
+				m.activation, m.endpoint = of, uint16(i%2)
 			}
 			if !all.has(m) {
 				all = append(all, m)

@@ -115,16 +115,16 @@ func (e *process) hangReport() hangReport {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ferry: %s: state of the communicators\n", e.identity.Proc)
 	e.mu.Lock()
-	comms := maps.Clone(e.comms)
+	comms := maps.Clone(e.openComms)
 	e.mu.Unlock()
 	for _, c := range comms {
 		w.Waits = append(w.Waits, c.agreementWaits()...)
 	}
 	e.addQueues(&w, &b, comms)
 	for _, st := range e.streams() {
-		st.own.process.WhileOpen(func() {
+		st.commSession.process.WhileOpen(func() {
 			fmt.Fprintf(&b, "%v:\n", st)
-			st.own.process.addQueues(&w, &b, comms)
+			st.commSession.process.addQueues(&w, &b, comms)
 		})
 	}
 	if len(e.openTeams()) > 0 {
@@ -152,7 +152,7 @@ func (c *Comm) agreementWaits() []wait {
 		return nil
 	}
 	a.mu.Lock()
-	ranks, call, isWaiting := a.machine.Awaited(), a.operation, a.stage == stageAwaited
+	ranks, call, isWaiting := a.machine.Awaited(), a.callOperation, a.stage == stageAwaited
 	a.mu.Unlock()
 	if !isWaiting || len(ranks) == 0 {
 		return nil

@@ -144,8 +144,8 @@ func writeInspection(b *strings.Builder, x pml.Inspection, comms map[cid.Endpoin
 			if c.threadRank != nil {
 				fmt.Fprintf(b, " (goroutine %d)", c.threadRank.endpoint)
 			}
-			if c.session.stream != nil {
-				fmt.Fprintf(b, " (%v)", c.session.stream)
+			if c.session.ownerStream != nil {
+				fmt.Fprintf(b, " (%v)", c.session.ownerStream)
 			}
 		} else {
 			b.WriteString(": closed")

@@ -27,8 +27,8 @@ func (e *process) addPartitions(ctx context.Context, x *pml.Inspection, match fu
 		if !match(c) {
 			continue
 		}
-		err := c.local.progress.Observe(ctx, func() {
-			if i < 0 && c.partitions.active > 0 {
+		err := c.rankState.engine.Observe(ctx, func() {
+			if i < 0 && c.partitions.activeCount > 0 {
 				i = len(x.Comms)
 				x.Comms = append(x.Comms, pml.CommInspection{ID: key.Extended, Endpoint: key.Endpoint, Local: c.spec.Local})
 			}
@@ -45,7 +45,7 @@ func (e *process) addPartitions(ctx context.Context, x *pml.Inspection, match fu
 func (e *process) partitioning() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.comms {
+	for _, c := range e.openComms {
 		if c.partitions.isUsed.Load() {
 			all = append(all, c)
 		}
@@ -62,7 +62,7 @@ func (p *partitions) hideMessages(c *Comm, x *pml.CommInspection) {
 
 // addTo adds the active operations to x.Comms[i].
 func (p *partitions) addTo(x *pml.Inspection, i int) {
-	for _, ch := range p.channels {
+	for _, ch := range p.channelsByPeer {
 		for _, o := range ch.operations {
 			switch {
 			case !o.isActive:
@@ -80,9 +80,9 @@ func (o *partitioned) pending() pml.Pending {
 	p := pml.Pending{Peer: o.peer, Tag: o.tag, Bytes: int64(len(o.buf)), Plane: pml.PointToPoint, State: partitionedState, Wait: o.Awaited()}
 	switch {
 	case !o.isSend:
-		p.State += partitionsText(o.partitions, func(i int) bool { return o.size == 0 || o.recv.missing[i] > 0 }) + " not arrived"
-	case o.send.ready < o.partitions:
-		p.State += partitionsText(o.partitions, func(i int) bool { return o.send.states[i] == unready }) + partitionsUnready
+		p.State += partitionsText(o.partitionCount, func(i int) bool { return o.partitionSize == 0 || o.recv.missingBytes[i] > 0 }) + " not arrived"
+	case o.send.readyCount < o.partitionCount:
+		p.State += partitionsText(o.partitionCount, func(i int) bool { return o.send.states[i] == unready }) + partitionsUnready
 	case !o.send.isClear:
 		p.State += "all partitions ready, receive not started"
 	default:

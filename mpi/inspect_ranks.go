@@ -17,7 +17,7 @@ import (
 func (e *process) openTeams() []*ThreadComm {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Collect(maps.Keys(e.teams))
+	return slices.Collect(maps.Keys(e.openThreadComms))
 }
 
 // inspectRanks returns the queues of the goroutine ranks. It waits once for the locks of blocked ranks, and adds a note with the number of ranks
@@ -27,7 +27,7 @@ func (e *process) inspectRanks() (x pml.Inspection) {
 	defer cancel()
 	unknown := 0
 	for _, t := range e.openTeams() {
-		for endpoint := range t.locals {
+		for endpoint := range t.rankStates {
 			of, err := t.inspect(ctx, endpoint)
 			if err != nil {
 				unknown++
@@ -49,16 +49,16 @@ func (t *ThreadComm) inspect(ctx context.Context, endpoint int) (pml.Inspection,
 	if err != nil {
 		return x, err
 	}
-	local := &t.locals[endpoint]
+	local := &t.rankStates[endpoint]
 	if err := local.addPendingSteps(ctx, &x, func(*Comm) bool { return true }); err != nil {
 		return x, err
 	}
-	return x, t.session.process.addPartitions(ctx, &x, func(c *Comm) bool { return c.local == local })
+	return x, t.session.process.addPartitions(ctx, &x, func(c *Comm) bool { return c.rankState == local })
 }
 
 // addPendingSteps adds the pending steps of matching communicators to an inspection.
 func (r *rankState) addPendingSteps(ctx context.Context, x *pml.Inspection, match func(*Comm) bool) error {
-	return r.progress.Observe(ctx, func() {
+	return r.engine.Observe(ctx, func() {
 		r.PendingSteps(func(h run.Host, p pml.Pending) {
 			c := h.(*collectiveHost).comm()
 			if !match(c) {
@@ -88,8 +88,8 @@ func (e *process) idleRanks(x pml.Inspection, comms map[cid.EndpointID]*Comm) (a
 		if !t.mu.TryLock() { // It begins an activation, which may wait for other processes.
 			continue
 		}
-		if a := t.current; a != nil {
-			for i := range a.threadRanks[:a.started] {
+		if a := t.currentActivation; a != nil {
+			for i := range a.threadRanks[:a.startedCount] {
 				if s := &a.threadRanks[i]; !s.isFinished && !waiting[s] && len(s.open()) > 0 {
 					all = append(all, wait{What: s.describe() + " waits for nothing: it computes, or waits elsewhere (--stacks shows where)"})
 				}
@@ -110,7 +110,7 @@ func (c *Comm) inspectThreadRank() (Inspection, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), progress.ObserveLimit)
 	defer cancel()
 	x := Inspection{ID: c.spec.ID, Endpoint: c.threadRank.endpoint, Local: c.spec.Local, Name: c.Name()}
-	here, err := c.threadRank.of.threads.inspect(ctx, int(c.threadRank.endpoint))
+	here, err := c.threadRank.activation.threadComm.inspect(ctx, int(c.threadRank.endpoint))
 	below, belowErr := c.module.Inspect(ctx)
 	if err = errors.Join(err, belowErr); err != nil {
 		return x, err
@@ -131,8 +131,8 @@ func (c *Comm) inspectThreadRank() (Inspection, error) {
 // thread communicators included, and whether there were such ranks. Messages are counted when they are received.
 func (e *process) rankStats() (PeerStats, bool) {
 	e.mu.Lock()
-	sum, any := e.ended, e.hadTeams
-	teams := slices.Collect(maps.Keys(e.teams))
+	sum, any := e.closedRankStats, e.hadThreadComms
+	teams := slices.Collect(maps.Keys(e.openThreadComms))
 	e.mu.Unlock()
 	for _, t := range teams {
 		sum.add(t.stats())
@@ -156,7 +156,7 @@ func (s *receivedStats) add(o receivedStats) {
 
 // stats returns the counts of the ranks of this process.
 func (t *ThreadComm) stats() (sum receivedStats) {
-	for endpoint := range t.locals {
+	for endpoint := range t.rankStates {
 		st := t.team.Rank(endpoint).Stats()
 		sum.add(receivedStats{st.Received, st.RecvBytes, st.Unexpected, st.Dropped})
 	}
@@ -166,7 +166,7 @@ func (t *ThreadComm) stats() (sum receivedStats) {
 // ranksUse returns ErrPending if an operation between goroutine ranks uses the memory.
 func (e *process) ranksUse(memory []byte) error {
 	for _, t := range e.openTeams() {
-		for endpoint := range t.locals {
+		for endpoint := range t.rankStates {
 			if t.team.Uses(endpoint, memory) {
 				return fmt.Errorf("%w: an operation of a goroutine rank uses the memory", ErrPending)
 			}

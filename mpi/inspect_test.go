@@ -68,12 +68,12 @@ func TestInspect_EngineStuck_ReturnsErrTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s.process.progress.Lock()
+	s.process.engine.Lock()
 	described := make(chan string)
 	go func() { described <- s.process.hangReport().Queues }()
 	_, err = c.Inspect()
 	text := <-described
-	s.process.progress.Unlock()
+	s.process.engine.Unlock()
 	if !errors.Is(err, ErrTimeout) {
 		t.Errorf("Inspect says %v", err)
 	}

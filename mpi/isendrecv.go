@@ -59,15 +59,15 @@ type exchange struct {
 	pml.Request
 	c *Comm
 	// Pending messages, or nil. Status is the receive's.
-	send, recv   *pml.Request
-	sendErr      error
-	sendCanceled bool
+	sendRequest, recvRequest *pml.Request
+	sendErr                  error
+	sendCanceled             bool
 	// The source is ProcNull.
 	hasNoSource bool
 	// The receive is from any source, and in Comm.wildcards.
 	isWildcard bool
 	// Send buffer of IsendrecvReplace, or nil.
-	copied []byte
+	sendCopy []byte
 }
 
 // sendOf and recvOf are the notifiers of the two messages.
@@ -90,14 +90,14 @@ func (c *Comm) isendrecv(send []byte, dst, stag int, recv []byte, src, rtag int,
 			return c.irecv(pml.Buffer{Bytes: recv}, src, rtag)
 		}
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
-	x := c.local.newExchange()
-	x.c, x.copied, x.hasNoSource = c, copied, nullRecv
+	x := c.rankState.newExchange()
+	x.c, x.sendCopy, x.hasNoSource = c, copied, nullRecv
 	if !nullRecv { // First, so that a message that is about to arrive finds its buffer.
-		x.recv = c.pml.StartRecv(pml.Buffer{Bytes: recv}, src, rtag, pml.PointToPoint)
+		x.recvRequest = c.pml.StartRecv(pml.Buffer{Bytes: recv}, src, rtag, pml.PointToPoint)
 	}
-	x.send, x.sendErr = c.pml.StartSend(pml.Buffer{Bytes: send, Form: c.formOf(send)}, dst, stag, pml.PointToPoint, pml.Standard)
+	x.sendRequest, x.sendErr = c.pml.StartSend(pml.Buffer{Bytes: send, Form: c.formOf(send)}, dst, stag, pml.PointToPoint, pml.Standard)
 	x.follow(src)
 	q := Request{&x.Request, x.Generation()}
 	e.Release()
@@ -108,12 +108,12 @@ func (c *Comm) isendrecv(send []byte, dst, stag int, recv []byte, src, rtag int,
 // held.
 func (r *rankState) newExchange() *exchange {
 	var x *exchange
-	if last := len(r.exchanges) - 1; last >= 0 {
-		x = r.exchanges[last]
-		r.exchanges = r.exchanges[:last]
+	if last := len(r.freeExchanges) - 1; last >= 0 {
+		x = r.freeExchanges[last]
+		r.freeExchanges = r.freeExchanges[:last]
 	} else {
 		x = new(exchange)
-		x.Init(r.progress, x)
+		x.Init(r.engine, x)
 	}
 	x.Start()
 	return x
@@ -121,19 +121,19 @@ func (r *rankState) newExchange() *exchange {
 
 // follow waits for the messages of an exchange that has just started. Lock held.
 func (x *exchange) follow(src int) {
-	switch r := x.send; {
+	switch r := x.sendRequest; {
 	case x.sendErr != nil:
-		x.send = nil
+		x.sendRequest = nil
 		x.sendErr = cmp.Or(x.c.terminalError(), x.sendErr)
 		x.cancelRecv()
 	case r.TakeDone(r.Generation(), nil):
-		x.send = nil
+		x.sendRequest = nil
 	case r.Done():
 		x.takeSend()
 	default:
 		r.Notify((*sendOf)(x))
 	}
-	switch r := x.recv; {
+	switch r := x.recvRequest; {
 	case r == nil:
 	case r.Done():
 		x.takeRecv()
@@ -162,8 +162,8 @@ func (r *recvOf) Completed(*pml.Request) {
 
 // takeSend consumes the send, which is complete. Lock held.
 func (x *exchange) takeSend() {
-	r := x.send
-	x.send = nil
+	r := x.sendRequest
+	x.sendRequest = nil
 	st, _, err := r.Take(r.Generation())
 	x.sendCanceled = st.Canceled
 	if x.sendErr = err; err != nil {
@@ -174,32 +174,32 @@ func (x *exchange) takeSend() {
 // takeRecv consumes the receive, which is complete. A truncated message does not end the send.
 // Lock held.
 func (x *exchange) takeRecv() {
-	r := x.recv
-	x.recv = nil
+	r := x.recvRequest
+	x.recvRequest = nil
 	if x.isWildcard {
 		x.c.wildcards.remove(x)
 	}
 	from, to := &r.Status, &x.Request.Status // Field by field, see Comm.Recv.
 	to.Source, to.Tag, to.Bytes, to.Canceled, to.Err = from.Source, from.Tag, from.Bytes, from.Canceled, from.Err
 	_, _, _ = r.Take(r.Generation())
-	if x.send != nil && to.Err != nil && !errors.Is(to.Err, ErrTruncate) {
-		x.send.CancelLocked()
+	if x.sendRequest != nil && to.Err != nil && !errors.Is(to.Err, ErrTruncate) {
+		x.sendRequest.CancelLocked()
 	}
 }
 
 func (x *exchange) cancelRecv() {
-	if x.recv != nil {
-		x.recv.CancelLocked()
+	if x.recvRequest != nil {
+		x.recvRequest.CancelLocked()
 	}
 }
 
 // settle completes the request when both messages are complete. Lock held.
 func (x *exchange) settle() {
-	if x.send != nil || x.recv != nil || x.Done() {
+	if x.sendRequest != nil || x.recvRequest != nil || x.Done() {
 		return
 	}
-	if x.copied != nil {
-		x.c.freeCopy(x.copied)
+	if x.sendCopy != nil {
+		x.c.freeCopy(x.sendCopy)
 	}
 	if x.sendErr != nil || x.sendCanceled || x.Request.Status.Canceled || x.hasNoSource {
 		x.addSend()
@@ -230,23 +230,23 @@ func (x *exchange) addSend() {
 
 // Cancel implements pml.Owner. The request may complete before it returns.
 func (x *exchange) Cancel() {
-	if x.send != nil {
-		x.send.CancelLocked()
+	if x.sendRequest != nil {
+		x.sendRequest.CancelLocked()
 	}
 	x.cancelRecv()
 }
 
 // Release implements pml.Owner.
 func (x *exchange) Release() {
-	local := x.c.local
-	x.c, x.copied, x.sendErr, x.sendCanceled = nil, nil, nil, false
-	local.exchanges = append(local.exchanges, x)
+	local := x.c.rankState
+	x.c, x.sendCopy, x.sendErr, x.sendCanceled = nil, nil, nil, false
+	local.freeExchanges = append(local.freeExchanges, x)
 }
 
 // First implements pml.Owner.
 func (x *exchange) First() progress.Source {
-	if x.recv != nil {
-		return x.recv.Source()
+	if x.recvRequest != nil {
+		return x.recvRequest.Source()
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (x *exchange) First() progress.Source {
 type wildcards struct {
 	pending map[*exchange]struct{}
 	// Reason of the suspension, or nil.
-	why error
+	suspendReason error
 }
 
 func (w *wildcards) add(x *exchange) {
@@ -265,7 +265,7 @@ func (w *wildcards) add(x *exchange) {
 	}
 	w.pending[x] = struct{}{}
 	x.isWildcard = true
-	x.SetSuspended(w.why)
+	x.SetSuspended(w.suspendReason)
 }
 
 func (w *wildcards) remove(x *exchange) {
@@ -277,7 +277,7 @@ func (w *wildcards) remove(x *exchange) {
 // suspend suspends the exchanges for a reason, or resumes them if why is nil.
 func (w *wildcards) suspend(e *progress.Engine, why error) {
 	e.Lock()
-	w.why = why
+	w.suspendReason = why
 	for x := range w.pending {
 		x.SetSuspended(why)
 	}

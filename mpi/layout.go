@@ -41,7 +41,7 @@ func Vector(count, blockBytes, strideBytes int) Layout {
 	if count == 0 || blockBytes == 0 {
 		return Layout{}
 	}
-	v := &vector{count: int64(count), block: int64(blockBytes), stride: int64(strideBytes)}
+	v := &vector{blockCount: int64(count), blockBytes: int64(blockBytes), strideBytes: int64(strideBytes)}
 	high, apart := bits.Mul64(uint64(count-1), uint64(strideBytes))
 	wide, total := bits.Mul64(uint64(count), uint64(blockBytes))
 	if high != 0 || apart > math.MaxInt64-uint64(blockBytes) || wide != 0 || total > math.MaxInt64 {
@@ -61,7 +61,7 @@ func Indexed(blocks ...Block) Layout {
 			continue
 		}
 		x.blocks = append(x.blocks, b)
-		x.starts = append(x.starts, x.size)
+		x.messageOffsets = append(x.messageOffsets, x.size)
 		x.size += int64(b.Bytes)
 		x.extent = max(x.extent, int64(b.Offset+b.Bytes))
 	}
@@ -111,18 +111,18 @@ func (l Layout) At(offset int) Layout {
 // moved is a shape at an offset of by bytes.
 type moved struct {
 	shape
-	by int64
+	byteOffset int64
 }
 
-func (m moved) Extent() int64 { return m.by + m.shape.Extent() }
+func (m moved) Extent() int64 { return m.byteOffset + m.shape.Extent() }
 
-func (m moved) Pack(dst, buf []byte, offset int64) { m.shape.Pack(dst, buf[m.by:], offset) }
+func (m moved) Pack(dst, buf []byte, offset int64) { m.shape.Pack(dst, buf[m.byteOffset:], offset) }
 
-func (m moved) Unpack(buf, src []byte, offset int64) { m.shape.Unpack(buf[m.by:], src, offset) }
+func (m moved) Unpack(buf, src []byte, offset int64) { m.shape.Unpack(buf[m.byteOffset:], src, offset) }
 
 func (m moved) contiguous() (from, to int64, ok bool) {
 	from, to, ok = m.shape.contiguous()
-	return m.by + from, m.by + to, ok
+	return m.byteOffset + from, m.byteOffset + to, ok
 }
 
 // buffer puts a layout and its memory together.
@@ -191,29 +191,29 @@ func (c *Comm) IrecvLayout(buf []byte, l Layout, src, tag int) (Request, error) 
 }
 
 // vector implements pml.Layout for Vector. It has at least one block.
-type vector struct{ count, block, stride int64 }
+type vector struct{ blockCount, blockBytes, strideBytes int64 }
 
-func (v *vector) Size() int64   { return v.count * v.block }
-func (v *vector) Extent() int64 { return (v.count-1)*v.stride + v.block }
+func (v *vector) Size() int64   { return v.blockCount * v.blockBytes }
+func (v *vector) Extent() int64 { return (v.blockCount-1)*v.strideBytes + v.blockBytes }
 
 func (v *vector) contiguous() (from, to int64, ok bool) {
-	return 0, v.Extent(), v.count == 1 || v.stride == v.block
+	return 0, v.Extent(), v.blockCount == 1 || v.strideBytes == v.blockBytes
 }
 
 func (v *vector) Pack(dst, buf []byte, offset int64) {
-	i, in := offset/v.block, offset%v.block
+	i, in := offset/v.blockBytes, offset%v.blockBytes
 	for len(dst) > 0 {
-		at := i * v.stride
-		dst = dst[copy(dst, buf[at+in:at+v.block]):]
+		at := i * v.strideBytes
+		dst = dst[copy(dst, buf[at+in:at+v.blockBytes]):]
 		i, in = i+1, 0
 	}
 }
 
 func (v *vector) Unpack(buf, src []byte, offset int64) {
-	i, in := offset/v.block, offset%v.block
+	i, in := offset/v.blockBytes, offset%v.blockBytes
 	for len(src) > 0 {
-		at := i * v.stride
-		src = src[copy(buf[at+in:at+v.block], src):]
+		at := i * v.strideBytes
+		src = src[copy(buf[at+in:at+v.blockBytes], src):]
 		i, in = i+1, 0
 	}
 }
@@ -223,8 +223,8 @@ func (v *vector) Unpack(buf, src []byte, offset int64) {
 type indexed struct {
 	blocks []Block
 	// Offset of each block in the message.
-	starts       []int64
-	size, extent int64
+	messageOffsets []int64
+	size, extent   int64
 }
 
 func (x *indexed) Size() int64   { return x.size }
@@ -236,11 +236,11 @@ func (x *indexed) contiguous() (from, to int64, ok bool) {
 
 // at finds the block that holds the message's byte at offset.
 func (x *indexed) at(offset int64) (i int, in int) {
-	i, found := slices.BinarySearch(x.starts, offset)
+	i, found := slices.BinarySearch(x.messageOffsets, offset)
 	if !found {
 		i--
 	}
-	return i, int(offset - x.starts[i])
+	return i, int(offset - x.messageOffsets[i])
 }
 
 func (x *indexed) Pack(dst, buf []byte, offset int64) {

@@ -96,7 +96,7 @@ func bcastLayout(x *run.Call, c *Comm, buf []byte, l Layout, root int) error {
 	}
 	p := packCall(x, coll.Bcast)
 	var err error
-	x.Out, err = p.recv.setOne("layout", buf, l, c.rank != root)
+	x.Out, err = p.recvSide.setOne("layout", buf, l, c.rank != root)
 	x.Args.Root, x.Args.Size = root, l.Size()
 	return err
 }
@@ -121,14 +121,14 @@ func allgatherLayout(x *run.Call, c *Comm, send []byte, sendLayout Layout, recv 
 	if err := gathersLayouts(x, p, c, send, sendLayout, recv, recvLayouts); err != nil {
 		return err
 	}
-	x.Args.Size = p.recv.size
+	x.Args.Size = p.recvSide.packedSize
 	return nil
 }
 
 // packSend fills in the block that a member sends.
 func packSend(x *run.Call, p *packing, send []byte, l Layout) error {
 	var err error
-	x.In, err = p.send.setOne("sendLayout", send, l, false)
+	x.In, err = p.sendSide.setOne("sendLayout", send, l, false)
 	x.Args.OwnSize = l.Size()
 	return err
 }
@@ -140,15 +140,15 @@ func gathersLayouts(x *run.Call, p *packing, c *Comm, send []byte, sendLayout La
 			return err
 		}
 	}
-	if err := p.recv.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
+	if err := p.recvSide.set("recvLayouts", c.size, recv, recvLayouts, true); err != nil {
 		return err
 	}
-	p.recv.isPacked = x.Args.IsInPlace
-	x.Recv.Counts = p.recv.counts
-	if own := p.recv.counts[c.rank]; !x.Args.IsInPlace && x.Args.OwnSize != own {
+	p.recvSide.isPacked = x.Args.IsInPlace
+	x.Recv.Counts = p.recvSide.blockSizes
+	if own := p.recvSide.blockSizes[c.rank]; !x.Args.IsInPlace && x.Args.OwnSize != own {
 		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.Args.OwnSize, c.rank, own)
 	}
-	x.Args.OwnSize = p.recv.counts[c.rank]
+	x.Args.OwnSize = p.recvSide.blockSizes[c.rank]
 	return nil
 }
 
@@ -161,7 +161,7 @@ func scatterLayout(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv
 	x.Args.IsInPlace = c.rank == root && recv == nil
 	if !x.Args.IsInPlace {
 		var err error
-		if x.Out, err = p.recv.setOne("recvLayout", recv, recvLayout, true); err != nil {
+		if x.Out, err = p.recvSide.setOne("recvLayout", recv, recvLayout, true); err != nil {
 			return err
 		}
 		x.Args.OwnSize = recvLayout.Size()
@@ -169,15 +169,15 @@ func scatterLayout(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv
 	if c.rank != root {
 		return nil
 	}
-	from := &p.send
+	from := &p.sendSide
 	if x.Args.IsInPlace { // In place the root's Out is the input.
-		from = &p.recv
+		from = &p.recvSide
 	}
 	if err := from.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 		return err
 	}
-	x.Send.Counts = from.counts
-	switch own := from.counts[root]; {
+	x.Send.Counts = from.blockSizes
+	switch own := from.blockSizes[root]; {
 	case x.Args.IsInPlace:
 		x.Args.OwnSize = own
 	case x.Args.OwnSize != own:

@@ -18,10 +18,10 @@ type Memory struct {
 	session *Session
 	bytes   []byte
 	// nil for ordinary memory.
-	from pml.Allocator
+	allocator pml.Allocator
 
-	mu     sync.Mutex
-	closed bool
+	mu       sync.Mutex
+	isClosed bool
 }
 
 // AllocMem returns zeroed memory (MPI_Alloc_mem). It is ordinary memory if no transport provides a special kind. It stays allocated until Close, and the
@@ -32,12 +32,12 @@ func AllocMem(s *Session, bytes int) (*Memory, error) {
 	if bytes < 0 || bytes > most {
 		return nil, fmt.Errorf("%w: memory of %d bytes", ErrUnsupported, bytes)
 	}
-	if err := s.hold(&s.memories); err != nil {
+	if err := s.hold(&s.memoryCount); err != nil {
 		return nil, err
 	}
 	m, err := s.process.allocate(bytes)
 	if err != nil {
-		s.drop(&s.memories)
+		s.drop(&s.memoryCount)
 		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
 	}
 	m.session = s
@@ -64,7 +64,7 @@ func (e *process) allocate(bytes int) (*Memory, error) {
 			return nil, err
 		}
 		e.transportMemory.add(b)
-		return &Memory{bytes: b, from: from}, nil
+		return &Memory{bytes: b, allocator: from}, nil
 	}
 	// Go aligns large allocations.
 	return &Memory{bytes: make([]byte, (bytes+memoryAlign-1)&^(memoryAlign-1))[:bytes:bytes]}, nil
@@ -78,7 +78,7 @@ func View[T any](m *Memory) []T {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.isClosed {
 		return nil
 	}
 	return mem.Of[T](m.bytes)
@@ -88,10 +88,10 @@ func View[T any](m *Memory) []T {
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.isClosed {
 		return fmt.Errorf("%w: the memory is closed", ErrClosed)
 	}
-	if m.from != nil {
+	if m.allocator != nil {
 		// Once it is free another goroutine may allocate memory at its address.
 		r := &m.session.process.transportMemory
 		r.remove(m.bytes)
@@ -103,23 +103,23 @@ func (m *Memory) Close() error {
 			err = m.session.process.partitionsUse(m.bytes)
 		}
 		if err == nil {
-			err = m.from.Free(m.bytes)
+			err = m.allocator.Free(m.bytes)
 		}
 		if err != nil {
 			r.add(m.bytes)
 			return err
 		}
 	}
-	m.closed = true
+	m.isClosed = true
 	m.bytes = nil
-	m.session.drop(&m.session.memories)
+	m.session.drop(&m.session.memoryCount)
 	return nil
 }
 
 // streamsUse returns ErrPending if an operation of a stream uses the memory.
 func (e *process) streamsUse(memory []byte) error {
 	for _, st := range e.streams() {
-		for _, m := range st.own.process.Upper() {
+		for _, m := range st.commSession.process.Upper() {
 			if u, ok := framework.As[pml.MemoryUser](m.Module); ok && u.Uses(memory) {
 				return fmt.Errorf("%w: an operation of %v uses the memory", ErrPending, st)
 			}
@@ -130,8 +130,8 @@ func (e *process) streamsUse(memory []byte) error {
 
 // transportMemory finds memory of transports. Every large send reads it. It changes seldom.
 type transportMemory struct {
-	mu   sync.Mutex
-	list atomic.Pointer[[][]byte]
+	mu      sync.Mutex
+	regions atomic.Pointer[[][]byte]
 }
 
 func (r *transportMemory) add(b []byte) {
@@ -148,11 +148,11 @@ func (r *transportMemory) change(f func([][]byte) [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list [][]byte
-	if old := r.list.Load(); old != nil {
+	if old := r.regions.Load(); old != nil {
 		list = slices.Clone(*old)
 	}
 	list = f(list)
-	r.list.Store(&list)
+	r.regions.Store(&list)
 }
 
 // formOf returns the form of a send's memory. The cost for a small message is one comparison.
@@ -167,7 +167,7 @@ func (c *Comm) formOf(buf []byte) *pml.Form {
 //
 //go:noinline
 func (r *transportMemory) formOf(buf []byte) *pml.Form {
-	list := r.list.Load()
+	list := r.regions.Load()
 	if list == nil {
 		return nil
 	}

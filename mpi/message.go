@@ -13,8 +13,8 @@ import (
 type Message struct {
 	comm *Comm
 	// nil for ProcNull.
-	claimed pml.Claimed
-	used    atomic.Bool // For ProcNull.
+	claimed    pml.Claimed
+	isConsumed atomic.Bool // For ProcNull.
 }
 
 // Mprobe blocks until a message that matches is here, and takes it out of
@@ -53,7 +53,7 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 		return noMessage(), errInactive()
 	}
 	if m.claimed == nil {
-		if m.used.Swap(true) {
+		if m.isConsumed.Swap(true) {
 			return noMessage(), errInactive()
 		}
 		return nullStatus(), nil
@@ -69,10 +69,10 @@ func (m *Message) Irecv(buf []byte) (Request, error) {
 		return Request{}, errInactive()
 	}
 	if m.claimed == nil {
-		if m.used.Swap(true) {
+		if m.isConsumed.Swap(true) {
 			return Request{}, errInactive()
 		}
-		return m.comm.local.nulls.request(nullStatus()), nil
+		return m.comm.rankState.nullRequests.request(nullStatus()), nil
 	}
 	return started(m.claimed.Irecv(pml.Buffer{Bytes: buf}))
 }

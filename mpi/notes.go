@@ -56,9 +56,9 @@ func decodeNote(body string) (h noteHeader, message []byte, err error) {
 // outgoingNote is a note to send.
 type outgoingNote struct {
 	// The sender; nil in an answer for a communicator that is not open.
-	of   *agreements
-	to   framework.Incarnation
-	body []byte
+	sender *agreements
+	to     framework.Incarnation
+	body   []byte
 }
 
 // sendNotes sends notes, and processes those to ranks of this process. No lock is held.
@@ -67,13 +67,13 @@ func (e *process) sendNotes(notes []outgoingNote) {
 		n := notes[0]
 		notes = notes[1:]
 		e := e
-		if n.of != nil {
-			e = n.of.c.session.process
+		if n.sender != nil {
+			e = n.sender.c.session.process
 		}
 		if n.to == e.Env().Self {
 			notes = append(notes, e.receiveNote(n.to, string(n.body))...)
-		} else if err := e.SendNote(n.to, n.body); err != nil && n.of != nil {
-			n.of.fail(err)
+		} else if err := e.SendNote(n.to, n.body); err != nil && n.sender != nil {
+			n.sender.fail(err)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (e *process) receiveNote(from framework.Incarnation, body string) []outgoin
 	}
 	key := cid.EndpointID{Extended: h.comm, Endpoint: h.to.endpoint}
 	e.mu.Lock()
-	c := e.comms[key]
+	c := e.openComms[key]
 	isAbsent := c == nil && e.isAbsent(key)
 	if c == nil && !isAbsent {
 		lost := e.earlyNotes.add(earlyNote{from, h, message})
@@ -161,8 +161,8 @@ type earlyNote struct {
 // earlyNotes is the early-arrival queue of notes, the oldest first. If it is full, the oldest one is lost. Its sender
 // repeats it. Guarded by process.mu.
 type earlyNotes struct {
-	notes []earlyNote
-	bytes int // Of all messages.
+	notes        []earlyNote
+	messageBytes int // Of all messages.
 }
 
 // Limits of an early-arrival queue.
@@ -175,9 +175,9 @@ const (
 func (l *earlyNotes) add(n earlyNote) (lost int) {
 	l.remove(func(x earlyNote) bool { return x.header == n.header && x.from == n.from })
 	l.notes = append(l.notes, n)
-	l.bytes += len(n.message)
-	for len(l.notes) > mostEarlyNotes || l.bytes > mostEarlyNoteBytes && len(l.notes) > 1 {
-		l.bytes -= len(l.notes[0].message)
+	l.messageBytes += len(n.message)
+	for len(l.notes) > mostEarlyNotes || l.messageBytes > mostEarlyNoteBytes && len(l.notes) > 1 {
+		l.messageBytes -= len(l.notes[0].message)
 		l.notes = l.notes[1:]
 		lost++
 	}
@@ -199,7 +199,7 @@ func (l *earlyNotes) remove(match func(earlyNote) bool) (removed []earlyNote) {
 		isMatch := match(n)
 		if isMatch {
 			removed = append(removed, n)
-			l.bytes -= len(n.message)
+			l.messageBytes -= len(n.message)
 		}
 		return isMatch
 	})

@@ -26,8 +26,8 @@ func TestEarlyNotes_CommunicatorIsCreated_TakesItsNotes(t *testing.T) {
 	for _, n := range l.take(cid.EndpointID{Extended: first, Endpoint: 2}) {
 		got = append(got, fmt.Sprint(n.header.from.rank))
 	}
-	if fmt.Sprint(got) != "[3 1]" || len(l.notes) != 1 || l.bytes != len(l.notes[0].message) {
-		t.Errorf("the notes of ranks %v are taken, %d are left with %d bytes", got, len(l.notes), l.bytes)
+	if fmt.Sprint(got) != "[3 1]" || len(l.notes) != 1 || l.messageBytes != len(l.notes[0].message) {
+		t.Errorf("the notes of ranks %v are taken, %d are left with %d bytes", got, len(l.notes), l.messageBytes)
 	}
 	if other := l.take(cid.EndpointID{Extended: second}); other != nil {
 		t.Errorf("another endpoint takes %d notes", len(other))
@@ -45,8 +45,8 @@ func TestEarlyNotes_QueueIsFull_DropsTheOldest(t *testing.T) {
 	}
 	large := note(cid.Extended{Base: 1}, 1)
 	large.message = make([]byte, mostEarlyNoteBytes)
-	if lost := l.add(large); len(l.notes) != 1 || l.bytes != mostEarlyNoteBytes || lost != mostEarlyNotes {
-		t.Errorf("%d notes are left with %d bytes, %d are lost", len(l.notes), l.bytes, lost)
+	if lost := l.add(large); len(l.notes) != 1 || l.messageBytes != mostEarlyNoteBytes || lost != mostEarlyNotes {
+		t.Errorf("%d notes are left with %d bytes, %d are lost", len(l.notes), l.messageBytes, lost)
 	}
 }
 

@@ -30,11 +30,11 @@ func nullStatus() Status { return Status{Source: ProcNull, Tag: AnyTag} }
 // The checks below detect all unusual arguments in one branch. A slow path determines the error.
 
 func (c *Comm) plainSend(dst, tag int) bool {
-	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.state.Load() == 0
+	return uint(dst) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.stateBits.Load() == 0
 }
 
 func (c *Comm) plainRecv(src, tag int) bool {
-	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.state.Load() == 0
+	return uint(src) < uint(c.size) && uint(tag) <= uint(c.tagMax) && c.stateBits.Load() == 0
 }
 
 // endless is the type of Background, most callers' context, which never ends.
@@ -204,7 +204,7 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 		_, _ = withdraw(s, gen)
 		return pml.NoMessage(), err
 	}
-	return awaitBoth(ctx, Request{r: s, gen: gen}, Request{r: r, gen: r.Generation()})
+	return awaitBoth(ctx, Request{pmlRequest: s, generation: gen}, Request{pmlRequest: r, generation: r.Generation()})
 }
 
 // awaitBoth waits for a send and a receive, and returns the receive's status. If one of
@@ -213,7 +213,7 @@ func (c *Comm) sendrecv(ctx context.Context, send []byte, dst, stag int, recv []
 func awaitBoth(ctx context.Context, send, recv Request) (pml.Status, error) {
 	both := []Request{send, recv}
 	st, failed := pml.NoMessage(), error(nil) // Of the receive.
-	for both[0].r != nil || both[1].r != nil {
+	for both[0].pmlRequest != nil || both[1].pmlRequest != nil {
 		i, s, done, err := TestAny(both)
 		switch {
 		case !done && err == nil:
@@ -234,8 +234,8 @@ func awaitBoth(ctx context.Context, send, recv Request) (pml.Status, error) {
 // endReceive returns the error of a send, and withdraws the receive unless it has matched. st and
 // failed are those of the receive if it is complete.
 func endReceive(recv Request, st pml.Status, failed, sendErr error) (pml.Status, error) {
-	if recv.r != nil {
-		if st, failed = withdraw(recv.r, recv.gen); st.Canceled {
+	if recv.pmlRequest != nil {
+		if st, failed = withdraw(recv.pmlRequest, recv.generation); st.Canceled {
 			return pml.NoMessage(), sendErr
 		}
 	}
@@ -245,15 +245,15 @@ func endReceive(recv Request, st pml.Status, failed, sendErr error) (pml.Status,
 // withdrawBoth ends the pending operations among a send and a receive after the end of a context, which is why. st and failed are the result of the
 // receive if it is complete. An operation that has matched completes. If both complete, why is not returned.
 func withdrawBoth(both []Request, st pml.Status, failed, why error) (pml.Status, error) {
-	if r := both[1]; r.r != nil {
-		if st, failed = withdraw(r.r, r.gen); st.Canceled {
+	if r := both[1]; r.pmlRequest != nil {
+		if st, failed = withdraw(r.pmlRequest, r.generation); st.Canceled {
 			st, failed = pml.NoMessage(), nil
-		} else if both[0].r == nil {
+		} else if both[0].pmlRequest == nil {
 			return st, failed
 		}
 	}
-	if s := both[0]; s.r != nil {
-		if sent, err := withdraw(s.r, s.gen); err == nil && !sent.Canceled && st.Source >= 0 {
+	if s := both[0]; s.pmlRequest != nil {
+		if sent, err := withdraw(s.pmlRequest, s.generation); err == nil && !sent.Canceled && st.Source >= 0 {
 			return st, failed
 		}
 	}

@@ -17,7 +17,7 @@ func TestEndReceive_ReceiveHasCompleted_KeepsTheErrorOfTheSend(t *testing.T) {
 	var r rankState
 	r.init(e, new(run.Pieces))
 	errSend := errors.New("the send failed")
-	for _, recv := range []Request{r.nulls.request(nullStatus()), {}} {
+	for _, recv := range []Request{r.nullRequests.request(nullStatus()), {}} {
 		if _, err := endReceive(recv, pml.NoMessage(), nil, errSend); !errors.Is(err, errSend) {
 			t.Errorf("got %v", err)
 		}

@@ -10,16 +10,16 @@ import (
 // packing packs the bytes of layouts before a collective, and unpacks those of its result. The collective works on
 // contiguous memory, which follows its working memory.
 type packing struct {
-	send, recv packedSide
+	sendSide, recvSide packedSide
 }
 
 // packedSide is a buffer with layouts, one for each block. Its packed blocks lie one behind the other.
 type packedSide struct {
 	buf     []byte
 	layouts []Layout
-	// Size of each block in bytes.
-	counts []int
-	size   int // Sum of counts.
+	// In bytes.
+	blockSizes []int
+	packedSize int // Sum of blockSizes.
 	// The collective reads the blocks.
 	isPacked bool
 	// The collective writes the blocks.
@@ -33,55 +33,55 @@ const (
 
 // Room implements run.Packing.
 func (p *packing) Room() int {
-	return aligned(p.send.size) + p.recv.size
+	return aligned(p.sendSide.packedSize) + p.recvSide.packedSize
 }
 
 func aligned(n int) int { return (n + packAlign - 1) &^ (packAlign - 1) }
 
 // Pack implements run.Packing.
 func (p *packing) Pack(b *coll.Buffers, room []byte) {
-	if p.send.layouts != nil {
-		b.In = room[:p.send.size:p.send.size]
-		p.send.pack(b.In)
+	if p.sendSide.layouts != nil {
+		b.In = room[:p.sendSide.packedSize:p.sendSide.packedSize]
+		p.sendSide.pack(b.In)
 	}
-	if p.recv.layouts != nil { // Otherwise the call has its memory already.
-		at := aligned(p.send.size)
-		b.Out = room[at : at+p.recv.size]
-		p.recv.pack(b.Out)
+	if p.recvSide.layouts != nil { // Otherwise the call has its memory already.
+		at := aligned(p.sendSide.packedSize)
+		b.Out = room[at : at+p.recvSide.packedSize]
+		p.recvSide.pack(b.Out)
 	}
 }
 
 func (s *packedSide) pack(packed []byte) {
 	for i, l := range s.layouts {
 		if l.shape != nil && s.isPacked {
-			l.shape.Pack(packed[:s.counts[i]], s.buf, 0)
+			l.shape.Pack(packed[:s.blockSizes[i]], s.buf, 0)
 		}
-		packed = packed[s.counts[i]:]
+		packed = packed[s.blockSizes[i]:]
 	}
 }
 
 // ResultSize implements run.Packing.
 func (p *packing) ResultSize() int {
-	if !p.recv.isResult {
+	if !p.recvSide.isResult {
 		return 0
 	}
-	return p.recv.size
+	return p.recvSide.packedSize
 }
 
 // Unpack implements run.Packing.
 func (p *packing) Unpack(b *coll.Buffers) {
 	packed := b.Out
-	for i, l := range p.recv.layouts {
+	for i, l := range p.recvSide.layouts {
 		if l.shape != nil {
-			l.shape.Unpack(p.recv.buf, packed[:p.recv.counts[i]], 0)
+			l.shape.Unpack(p.recvSide.buf, packed[:p.recvSide.blockSizes[i]], 0)
 		}
-		packed = packed[p.recv.counts[i]:]
+		packed = packed[p.recvSide.blockSizes[i]:]
 	}
 }
 
 // keep copies the layouts, which are the caller's again when a nonblocking call returns.
 func (p *packing) keep() {
-	p.send.layouts, p.recv.layouts = slices.Clone(p.send.layouts), slices.Clone(p.recv.layouts)
+	p.sendSide.layouts, p.recvSide.layouts = slices.Clone(p.sendSide.layouts), slices.Clone(p.recvSide.layouts)
 }
 
 // set fills in the side of a buffer with n layouts. name is the name of the layouts in errors.
@@ -100,7 +100,7 @@ func (s *packedSide) set(name string, n int, buf []byte, layouts []Layout, isRes
 		}
 		total += counts[i]
 	}
-	*s = packedSide{buf: buf, layouts: layouts, counts: counts, size: total, isPacked: !isResult, isResult: isResult}
+	*s = packedSide{buf: buf, layouts: layouts, blockSizes: counts, packedSize: total, isPacked: !isResult, isResult: isResult}
 	return nil
 }
 
@@ -115,8 +115,8 @@ func (s *packedSide) setOne(name string, buf []byte, l Layout, isResult bool) (d
 // drop empties a block.
 func (s *packedSide) drop(i int) {
 	s.layouts = slices.Clone(s.layouts)
-	s.size -= s.counts[i]
-	s.layouts[i], s.counts[i] = Layout{}, 0
+	s.packedSize -= s.blockSizes[i]
+	s.layouts[i], s.blockSizes[i] = Layout{}, 0
 }
 
 // Pack copies the bytes that l names in buf to the beginning of dst, and returns their number, l.Size() (MPI_Pack). ErrTruncate

@@ -21,7 +21,7 @@ type partitionHeader struct {
 	kind partitionKind
 	tag  int
 	// Number of earlier initializations with the tag, in that direction between the two ranks.
-	order uint64
+	initIndex uint64
 	// Start of the operation that the message belongs to, from 1.
 	round uint64
 	// Of the payload. offset is the length of the whole buffer in clearToSend and partitionRefuse, where length
@@ -38,7 +38,7 @@ const (
 func (h *partitionHeader) appendTo(b []byte) []byte {
 	b = append(b, byte(h.kind), 0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.tag))
-	for _, v := range [...]uint64{h.order, h.round, h.offset, h.length} {
+	for _, v := range [...]uint64{h.initIndex, h.round, h.offset, h.length} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -51,7 +51,7 @@ func parsePartitionHeader(b []byte) (h partitionHeader, payload []byte, err erro
 	}
 	tag := binary.LittleEndian.Uint32(b[4:])
 	h = partitionHeader{
-		kind: partitionKind(b[0]), tag: int(tag), order: binary.LittleEndian.Uint64(b[8:]), round: binary.LittleEndian.Uint64(b[16:]),
+		kind: partitionKind(b[0]), tag: int(tag), initIndex: binary.LittleEndian.Uint64(b[8:]), round: binary.LittleEndian.Uint64(b[16:]),
 		offset: binary.LittleEndian.Uint64(b[24:]), length: binary.LittleEndian.Uint64(b[32:]),
 	}
 	payload = b[partitionHeaderSize:]

@@ -28,7 +28,7 @@ func (c *Comm) PsendInit(buf []byte, partitions, dst, tag int) (*Persistent, err
 	if _, err := c.initSend(nil, dst, tag); err != nil {
 		return nil, err
 	}
-	o := &partitioned{c: c, isSend: true, buf: buf, form: c.formOf(buf), partitions: partitions, size: len(buf) / partitions, peer: dst, tag: tag}
+	o := &partitioned{c: c, isSend: true, buf: buf, form: c.formOf(buf), partitionCount: partitions, partitionSize: len(buf) / partitions, peer: dst, tag: tag}
 	o.send.states = make([]byte, partitions)
 	return o.persistent()
 }
@@ -46,8 +46,8 @@ func (c *Comm) PrecvInit(buf []byte, partitions, src, tag int) (*Persistent, err
 	if _, err := c.initRecv(nil, src, tag); err != nil {
 		return nil, err
 	}
-	o := &partitioned{c: c, buf: buf, partitions: partitions, size: len(buf) / partitions, peer: src, tag: tag}
-	o.recv.missing = make([]int, partitions)
+	o := &partitioned{c: c, buf: buf, partitionCount: partitions, partitionSize: len(buf) / partitions, peer: src, tag: tag}
+	o.recv.missingBytes = make([]int, partitions)
 	return o.persistent()
 }
 
@@ -63,13 +63,13 @@ func checkPartitions(length, partitions int, unit string) error {
 
 // persistent returns the operation for users.
 func (o *partitioned) persistent() (*Persistent, error) {
-	o.Init(o.c.local.progress, o)
+	o.Init(o.c.rankState.engine, o)
 	if o.peer != ProcNull {
 		if err := o.c.partitions.join(o); err != nil {
 			return nil, err
 		}
 	}
-	return &Persistent{start: o.start, parts: o}, nil
+	return &Persistent{startRequest: o.start, partitionedOp: o}, nil
 }
 
 // PsendInit is (*Comm).PsendInit of elements.
@@ -139,15 +139,15 @@ func (p *Persistent) Parrived(partition int) (bool, error) {
 
 // partitioned returns the operation if it is a partitioned send or receive.
 func (p *Persistent) partitioned(isSend bool) (*partitioned, error) {
-	if p == nil || p.start == nil {
+	if p == nil || p.startRequest == nil {
 		return nil, errInactive()
 	}
-	if p.parts == nil || p.parts.isSend != isSend {
+	if p.partitionedOp == nil || p.partitionedOp.isSend != isSend {
 		kind := "receive"
 		if isSend {
 			kind = "send"
 		}
 		return nil, fmt.Errorf("%w: the operation is not a partitioned %s", ErrUnsupported, kind)
 	}
-	return p.parts, nil
+	return p.partitionedOp, nil
 }

@@ -17,18 +17,18 @@ type partitioned struct {
 	isSend bool
 	buf    []byte
 	// Of buf, for sends.
-	form       *pml.Form
-	partitions int
-	// Of a partition in bytes.
-	size      int
-	peer, tag int
+	form           *pml.Form
+	partitionCount int
+	// In bytes.
+	partitionSize int
+	peer, tag     int
 	// See partitionHeader.
-	order uint64
+	initIndex uint64
 	// nil if the peer is ProcNull.
 	channel *partitionChannel
 
 	isFreed bool
-	// In channel.queue.
+	// In channel.pushQueue.
 	isQueued bool
 	partitionedRound
 	send partitionedSend
@@ -44,23 +44,23 @@ type partitionedRound struct {
 	// From Start until the request is complete.
 	isActive bool
 	// First error of the round.
-	err      error
-	messages []*partitionMessage
+	err             error
+	pendingMessages []*partitionMessage
 	// Callers that complete the request later, see settle.
-	holds int
+	settleHolds int
 }
 
 // partitionedSend is the state of a send.
 type partitionedSend struct {
 	// Unready, ready or sent, by partition.
 	states []byte
-	// Number of partitions that are ready.
-	ready int
+	// Of partitions that are ready.
+	readyCount int
 	// Number of partitions that are not sent.
-	unsent int
+	unsentCount int
 	// Start of the search for ready partitions.
-	next  int
-	clear clearance
+	searchStart int
+	clear       clearance
 	// clear has arrived, and is not consumed.
 	hasClear bool
 	// clear of this round is consumed.
@@ -71,16 +71,16 @@ type partitionedSend struct {
 }
 
 // clearance is the content of clearToSend.
-type clearance struct{ round, bytes, partitions uint64 }
+type clearance struct{ round, bufferBytes, partitionCount uint64 }
 
 // partitionedRecv is the state of a receive.
 type partitionedRecv struct {
-	// Bytes that have not arrived, by partition.
-	missing []int
+	// By partition.
+	missingBytes []int
 	// Bytes that no header has announced.
-	unclaimed int
+	unclaimedBytes int
 	// Bytes that have not arrived.
-	left int
+	unreceivedBytes int
 	// All has arrived. An empty buffer has one message, too.
 	isEnded bool
 	// clearToSend is to be sent.
@@ -98,10 +98,10 @@ const (
 // combined with their neighbors.
 const mostPartitionMessages = 16
 
-// start implements Persistent.start.
+// start implements Persistent.startRequest.
 func (o *partitioned) start() (Request, error) {
 	c := o.c
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	switch {
@@ -114,9 +114,9 @@ func (o *partitioned) start() (Request, error) {
 	o.isInUse, o.isActive, o.err = true, true, nil
 	o.Request.Start()
 	q := Request{&o.Request, o.Generation()}
-	c.partitions.active++
+	c.partitions.activeCount++
 	if o.channel != nil {
-		o.channel.active++
+		o.channel.activeCount++
 	}
 	o.reset()
 	why := c.terminalError()
@@ -125,9 +125,9 @@ func (o *partitioned) start() (Request, error) {
 		o.err = why
 		o.finish()
 	default:
-		o.holds++
+		o.settleHolds++
 		o.channel.start(o)
-		o.holds--
+		o.settleHolds--
 		o.settle()
 	}
 	return q, nil
@@ -137,22 +137,22 @@ func (o *partitioned) start() (Request, error) {
 func (o *partitioned) reset() {
 	if o.isSend {
 		clear(o.send.states)
-		o.send.ready, o.send.unsent, o.send.next, o.send.isClear = 0, o.partitions, 0, false
+		o.send.readyCount, o.send.unsentCount, o.send.searchStart, o.send.isClear = 0, o.partitionCount, 0, false
 		return
 	}
-	for i := range o.recv.missing {
-		o.recv.missing[i] = o.size
+	for i := range o.recv.missingBytes {
+		o.recv.missingBytes[i] = o.partitionSize
 	}
-	o.recv.unclaimed, o.recv.left, o.recv.isEnded, o.recv.needsClear = len(o.buf), len(o.buf), false, true
+	o.recv.unclaimedBytes, o.recv.unreceivedBytes, o.recv.isEnded, o.recv.needsClear = len(o.buf), len(o.buf), false, true
 }
 
 // markReady marks the partitions of spans, each first to last, as ready. On an error, no state changes.
 func (o *partitioned) markReady(spans ...[2]int) error {
-	e := o.c.local.progress
+	e := o.c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	for _, s := range spans {
-		if s[0] < 0 || s[1] >= o.partitions || s[0] > s[1] {
+		if s[0] < 0 || s[1] >= o.partitionCount || s[0] > s[1] {
 			return o.errRange(s[0], s[1])
 		}
 	}
@@ -170,8 +170,8 @@ func (o *partitioned) markReady(spans ...[2]int) error {
 			}
 			o.send.states[i] = ready
 		}
-		o.send.ready += s[1] - s[0] + 1
-		o.send.next = s[0]
+		o.send.readyCount += s[1] - s[0] + 1
+		o.send.searchStart = s[0]
 	}
 	if o.isActive && o.send.isClear {
 		o.channel.push(o)
@@ -186,7 +186,7 @@ func (o *partitioned) unmark(spans [][2]int) {
 			o.send.states[i] = unready
 		}
 		if n < len(spans)-1 {
-			o.send.ready -= s[1] - s[0] + 1
+			o.send.readyCount -= s[1] - s[0] + 1
 		}
 	}
 }
@@ -196,22 +196,22 @@ func (o *partitioned) errRange(first, last int) error {
 	if first != last {
 		text = fmt.Sprintf("partitions %d to %d", first, last)
 	}
-	return fmt.Errorf("%w: %s of an operation with %d", ErrPartition, text, o.partitions)
+	return fmt.Errorf("%w: %s of an operation with %d", ErrPartition, text, o.partitionCount)
 }
 
 // hasArrived reports whether a partition of a receive is complete.
 func (o *partitioned) hasArrived(partition int) (bool, error) {
-	e := o.c.local.progress
+	e := o.c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	switch {
-	case partition < 0 || partition >= o.partitions:
+	case partition < 0 || partition >= o.partitionCount:
 		return false, o.errRange(partition, partition)
 	case o.isFreed:
 		return false, errInactive()
 	}
 	has := func() bool {
-		return !o.isInUse || o.channel == nil || o.recv.isEnded || o.size > 0 && o.recv.missing[partition] == 0
+		return !o.isInUse || o.channel == nil || o.recv.isEnded || o.partitionSize > 0 && o.recv.missingBytes[partition] == 0
 	}
 	if !has() {
 		e.Progress()
@@ -224,10 +224,10 @@ func (o *partitioned) hasArrived(partition int) (bool, error) {
 
 // settle completes the request at the end of the round, once all its messages are complete.
 func (o *partitioned) settle() {
-	if !o.isActive || o.holds > 0 || len(o.messages) > 0 {
+	if !o.isActive || o.settleHolds > 0 || len(o.pendingMessages) > 0 {
 		return
 	}
-	if o.err != nil || o.isSend && o.send.unsent == 0 || !o.isSend && o.recv.isEnded {
+	if o.err != nil || o.isSend && o.send.unsentCount == 0 || !o.isSend && o.recv.isEnded {
 		o.finish()
 	}
 }
@@ -247,7 +247,7 @@ func (o *partitioned) finish() {
 	o.isActive = false
 	o.Finish()
 	if o.channel != nil {
-		o.channel.active--
+		o.channel.activeCount--
 	}
 	o.c.partitions.finished(o.c, o.channel)
 }
@@ -261,28 +261,28 @@ func (o *partitioned) fail(err error) {
 	if !o.isSend {
 		o.channel.recordFailure(o)
 	}
-	o.holds++
-	for _, m := range slices.Clone(o.messages) {
-		if m.r != nil {
-			m.r.CancelLocked()
+	o.settleHolds++
+	for _, m := range slices.Clone(o.pendingMessages) {
+		if m.request != nil {
+			m.request.CancelLocked()
 		}
 	}
-	o.holds--
+	o.settleHolds--
 	o.settle()
 }
 
 // proceed starts the messages that can be sent.
 func (o *partitioned) proceed() {
-	o.holds++
+	o.settleHolds++
 	switch {
 	case o.send.hasRefusal:
 		o.send.hasRefusal = false
 		o.channel.sendHeader(nil, &o.send.refusal)
 	case o.recv.needsClear && o.isActive && o.err == nil:
 		o.recv.needsClear = false
-		o.channel.sendHeader(o, &partitionHeader{clearToSend, o.tag, o.order, o.round, uint64(len(o.buf)), uint64(o.partitions)})
+		o.channel.sendHeader(o, &partitionHeader{clearToSend, o.tag, o.initIndex, o.round, uint64(len(o.buf)), uint64(o.partitionCount)})
 	}
-	for o.isActive && o.err == nil && o.send.isClear && len(o.messages) < mostPartitionMessages {
+	for o.isActive && o.err == nil && o.send.isClear && len(o.pendingMessages) < mostPartitionMessages {
 		first, end := o.nextRun()
 		if first == end {
 			break
@@ -290,46 +290,46 @@ func (o *partitioned) proceed() {
 		for i := first; i < end; i++ {
 			o.send.states[i] = sent
 		}
-		o.send.unsent -= end - first
-		o.channel.sendData(o, first*o.size, end*o.size)
+		o.send.unsentCount -= end - first
+		o.channel.sendData(o, first*o.partitionSize, end*o.partitionSize)
 	}
-	o.holds--
+	o.settleHolds--
 	o.settle()
 }
 
 // nextRun returns ready partitions that are adjacent. If partitions are empty, the run is all of them, or none.
 func (o *partitioned) nextRun() (first, end int) {
 	x := &o.send
-	if x.ready-(o.partitions-x.unsent) == 0 || o.size == 0 && x.ready < o.partitions {
+	if x.readyCount-(o.partitionCount-x.unsentCount) == 0 || o.partitionSize == 0 && x.readyCount < o.partitionCount {
 		return 0, 0
 	}
-	i := bytes.IndexByte(x.states[x.next:], ready)
+	i := bytes.IndexByte(x.states[x.searchStart:], ready)
 	if i >= 0 {
-		i += x.next
+		i += x.searchStart
 	} else {
 		i = bytes.IndexByte(x.states, ready)
 	}
-	most := o.partitions
-	if o.size > 0 {
-		most = int(max(1, o.c.partitions.maxMessage/int64(o.size)))
+	most := o.partitionCount
+	if o.partitionSize > 0 {
+		most = int(max(1, o.c.partitions.maxMessage/int64(o.partitionSize)))
 	}
 	first, end = i, i+1
 	for first > 0 && end-first < most && x.states[first-1] == ready {
 		first--
 	}
-	for end < o.partitions && end-first < most && x.states[end] == ready {
+	for end < o.partitionCount && end-first < most && x.states[end] == ready {
 		end++
 	}
-	x.next = end % o.partitions
+	x.searchStart = end % o.partitionCount
 	return first, end
 }
 
 // needsHeader reports whether the round needs a further header of the peer.
 func (o *partitioned) needsHeader() bool {
 	if o.isSend {
-		return o.send.unsent > 0
+		return o.send.unsentCount > 0
 	}
-	return o.recv.unclaimed > 0 || len(o.buf) == 0
+	return o.recv.unclaimedBytes > 0 || len(o.buf) == 0
 }
 
 // takeClearance starts the transfer if both sides are in the round. The round fails if the receiver is in a later one. takeClearance returns
@@ -351,10 +351,10 @@ func (o *partitioned) takeClearance() error {
 	if x.clear.round != o.round {
 		return fmt.Errorf("clear to send of round %d in round %d", x.clear.round, o.round)
 	}
-	if x.clear.bytes != uint64(len(o.buf)) {
-		x.refusal, x.hasRefusal = partitionHeader{partitionRefuse, o.tag, o.order, o.round, uint64(len(o.buf)), uint64(o.partitions)}, true
+	if x.clear.bufferBytes != uint64(len(o.buf)) {
+		x.refusal, x.hasRefusal = partitionHeader{partitionRefuse, o.tag, o.initIndex, o.round, uint64(len(o.buf)), uint64(o.partitionCount)}, true
 		o.channel.push(o)
-		o.fail(o.errLengths(len(o.buf), o.partitions, x.clear.bytes, x.clear.partitions))
+		o.fail(o.errLengths(len(o.buf), o.partitionCount, x.clear.bufferBytes, x.clear.partitionCount))
 		return nil
 	}
 	o.channel.push(o)
@@ -374,26 +374,26 @@ func (o *partitioned) errLengths(own, ownPartitions int, other, otherPartitions 
 // claim checks the extent of a payload that is here or about to arrive.
 func (o *partitioned) claim(h *partitionHeader) error {
 	total := uint64(len(o.buf))
-	if h.offset > total || h.length > total-h.offset || h.length > uint64(o.recv.unclaimed) || (h.length == 0) != (total == 0) {
-		return fmt.Errorf("payload of %d bytes at %d for a buffer of %d bytes, %d of which are left", h.length, h.offset, total, o.recv.unclaimed)
+	if h.offset > total || h.length > total-h.offset || h.length > uint64(o.recv.unclaimedBytes) || (h.length == 0) != (total == 0) {
+		return fmt.Errorf("payload of %d bytes at %d for a buffer of %d bytes, %d of which are left", h.length, h.offset, total, o.recv.unclaimedBytes)
 	}
-	o.recv.unclaimed -= int(h.length)
+	o.recv.unclaimedBytes -= int(h.length)
 	return nil
 }
 
 // arrived counts bytes that are in the buffer.
 func (o *partitioned) arrived(offset, length int) error {
 	for at := offset; at < offset+length; {
-		i := at / o.size
-		n := min((i+1)*o.size, offset+length) - at
-		if o.recv.missing[i] < n {
+		i := at / o.partitionSize
+		n := min((i+1)*o.partitionSize, offset+length) - at
+		if o.recv.missingBytes[i] < n {
 			return fmt.Errorf("bytes of partition %d arrive twice", i)
 		}
-		o.recv.missing[i] -= n
+		o.recv.missingBytes[i] -= n
 		at += n
 	}
-	o.recv.left -= length
-	o.recv.isEnded = o.recv.left == 0
+	o.recv.unreceivedBytes -= length
+	o.recv.isEnded = o.recv.unreceivedBytes == 0
 	return nil
 }
 

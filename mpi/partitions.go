@@ -13,10 +13,10 @@ import (
 // partitions is the partitioned communication of a communicator. Its messages are on the control plane with the tag
 // Comm.tagMax, which CreateGroup does not use. Fields below isUsed are guarded by the engine's lock.
 type partitions struct {
-	isUsed   atomic.Bool
-	channels map[int]*partitionChannel // By peer.
-	// Number of active operations.
-	active int
+	isUsed         atomic.Bool
+	channelsByPeer map[int]*partitionChannel
+	// Of operations.
+	activeCount int
 	// The communicator is closed.
 	isClosing bool
 	// Longest message that all transports carry.
@@ -27,17 +27,17 @@ type partitions struct {
 type partitionChannel struct {
 	c    *Comm
 	peer int
-	// Number of initializations, by tag and direction. order is 0.
-	inits      map[partitionKey]uint64
+	// Number of initializations, by tag and direction. initIndex is 0.
+	initCounts map[partitionKey]uint64
 	operations map[partitionKey]*partitioned
 	// For sends without an initialization.
-	early map[partitionKey]clearance
+	earlyClearances map[partitionKey]clearance
 	// failedRounds has the last failed round of each receive that has failed. The sender may not know of the failure, and completes its
 	// round, whose messages are dropped.
 	failedRounds map[partitionKey]uint64
 	// droppedPayload is the length of the next message if that is a payload without a receive, and 0 otherwise.
 	droppedPayload int
-	active         int
+	activeCount    int
 	// Pending receive of the next header, or nil.
 	listener *pml.Request
 	// listen is active in a caller.
@@ -47,31 +47,31 @@ type partitionChannel struct {
 	// The communicator is revoked. All messages are received and dropped, see drain.
 	isDraining bool
 	// The peer has sent an invalid message. No operation starts.
-	invalid error
-	in      []byte // Of listener.
-	queue   []*partitioned
+	invalidErr error
+	messageBuf []byte // Of listener.
+	pushQueue  []*partitioned
 	// push is active in a caller.
-	isPushing bool
-	free      []*partitionMessage
+	isPushing    bool
+	freeMessages []*partitionMessage
 }
 
 // partitionKey identifies an operation within a channel.
 type partitionKey struct {
-	tag    int
-	isSend bool
-	order  uint64
+	tag       int
+	isSend    bool
+	initIndex uint64
 }
 
-// mostEarlyClearances bounds partitionChannel.early. A receiver has one for each operation that it has started.
+// mostEarlyClearances bounds partitionChannel.earlyClearances. A receiver has one for each operation that it has started.
 const mostEarlyClearances = 1 << 16
 
-// partitionMessage is a message in progress. of is nil if no operation waits for it.
+// partitionMessage is a message in progress. operation is nil if none waits for it.
 type partitionMessage struct {
-	channel *partitionChannel
-	of      *partitioned
-	r       *pml.Request
-	buf     []byte // Reused.
-	isRecv  bool
+	channel   *partitionChannel
+	operation *partitioned
+	request   *pml.Request
+	buf       []byte // Reused.
+	isRecv    bool
 	// Of a received payload.
 	offset, length int
 }
@@ -80,40 +80,40 @@ type partitionMessage struct {
 func (p *partitions) join(o *partitioned) error {
 	c := o.c
 	p.isUsed.Store(true) // Before the check, see closing.
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	if c.isClosed() {
 		return c.errClosed()
 	}
-	if p.channels == nil {
-		p.channels = map[int]*partitionChannel{}
+	if p.channelsByPeer == nil {
+		p.channelsByPeer = map[int]*partitionChannel{}
 		p.maxMessage = c.module.Caps().MaxMessage
 	}
-	ch := p.channels[o.peer]
+	ch := p.channelsByPeer[o.peer]
 	if ch == nil {
 		ch = &partitionChannel{
-			c: c, peer: o.peer, inits: map[partitionKey]uint64{}, operations: map[partitionKey]*partitioned{}, early: map[partitionKey]clearance{},
-			in: make([]byte, partitionMessageSize),
+			c: c, peer: o.peer, initCounts: map[partitionKey]uint64{}, operations: map[partitionKey]*partitioned{}, earlyClearances: map[partitionKey]clearance{},
+			messageBuf: make([]byte, partitionMessageSize),
 		}
-		p.channels[o.peer] = ch
+		p.channelsByPeer[o.peer] = ch
 	}
 	o.channel = ch
 	key := partitionKey{tag: o.tag, isSend: o.isSend}
-	o.order = ch.inits[key]
-	ch.inits[key]++
+	o.initIndex = ch.initCounts[key]
+	ch.initCounts[key]++
 	key = o.key()
 	ch.operations[key] = o
-	o.send.clear, o.send.hasClear = ch.early[key]
-	delete(ch.early, key)
+	o.send.clear, o.send.hasClear = ch.earlyClearances[key]
+	delete(ch.earlyClearances, key)
 	return nil
 }
 
-func (o *partitioned) key() partitionKey { return partitionKey{o.tag, o.isSend, o.order} }
+func (o *partitioned) key() partitionKey { return partitionKey{o.tag, o.isSend, o.initIndex} }
 
 // leave removes an operation that is freed. ErrPending while it is active.
 func (o *partitioned) leave() error {
-	e := o.c.local.progress
+	e := o.c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	if o.isActive {
@@ -131,14 +131,14 @@ func (o *partitioned) leave() error {
 
 // finished counts the end of an operation, and ends the communicator with the last one if that is closed.
 func (p *partitions) finished(c *Comm, ch *partitionChannel) {
-	p.active--
+	p.activeCount--
 	if !p.isClosing {
 		return
 	}
-	if ch != nil && ch.active == 0 {
+	if ch != nil && ch.activeCount == 0 {
 		ch.unlisten()
 	}
-	if p.active == 0 {
+	if p.activeCount == 0 {
 		go c.endPart() // It takes the lock.
 	}
 }
@@ -148,16 +148,16 @@ func (p *partitions) closing(c *Comm) bool {
 	if !p.isUsed.Load() {
 		return false
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	p.isClosing = true
-	for _, ch := range p.channels {
-		if ch.active == 0 {
+	for _, ch := range p.channelsByPeer {
+		if ch.activeCount == 0 {
 			ch.unlisten()
 		}
 	}
-	return p.active > 0
+	return p.activeCount > 0
 }
 
 // fail ends the active operations.
@@ -165,10 +165,10 @@ func (p *partitions) fail(c *Comm, err error) {
 	if !p.isUsed.Load() {
 		return
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
-	for _, ch := range p.channels {
+	for _, ch := range p.channelsByPeer {
 		ch.fail(err)
 		ch.drain()
 	}
@@ -179,16 +179,16 @@ func (p *partitions) isBusy(c *Comm) bool {
 	if !p.isUsed.Load() {
 		return false
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Unlock()
-	return p.active > 0
+	return p.activeCount > 0
 }
 
 // start starts a round of an operation.
 func (ch *partitionChannel) start(o *partitioned) {
-	if ch.invalid != nil {
-		o.fail(ch.invalid)
+	if ch.invalidErr != nil {
+		o.fail(ch.invalidErr)
 		return
 	}
 	ch.isStopped = false
@@ -207,7 +207,7 @@ func (ch *partitionChannel) listen() {
 	ch.isListening = true
 	defer func() { ch.isListening = false }()
 	for ch.listener == nil && ch.isExpecting() {
-		r := ch.c.pml.StartRecv(pml.Buffer{Bytes: ch.in}, ch.peer, ch.c.tagMax, pml.Control)
+		r := ch.c.pml.StartRecv(pml.Buffer{Bytes: ch.messageBuf}, ch.peer, ch.c.tagMax, pml.Control)
 		ch.listener = r
 		if !r.Done() {
 			r.Notify(ch)
@@ -220,7 +220,7 @@ func (ch *partitionChannel) listen() {
 // isExpecting reports whether a further message is to be received.
 func (ch *partitionChannel) isExpecting() bool {
 	switch {
-	case ch.c.partitions.isClosing && ch.active == 0:
+	case ch.c.partitions.isClosing && ch.activeCount == 0:
 		return false
 	case ch.isDraining:
 		return true
@@ -259,15 +259,15 @@ func (ch *partitionChannel) takeHeader() {
 	isDropped := ch.droppedPayload > 0 && st.Bytes == ch.droppedPayload
 	ch.droppedPayload = 0
 	switch {
-	case isDropped && (err == nil || st.Bytes > len(ch.in)):
+	case isDropped && (err == nil || st.Bytes > len(ch.messageBuf)):
 	case ch.isDraining:
-		ch.isDraining = err == nil || st.Bytes > len(ch.in) // Otherwise none can come.
-	case err != nil && st.Bytes > len(ch.in):
+		ch.isDraining = err == nil || st.Bytes > len(ch.messageBuf) // Otherwise none can come.
+	case err != nil && st.Bytes > len(ch.messageBuf):
 		ch.reject(fmt.Errorf("message of %d bytes with a header", st.Bytes))
 	case err != nil:
 		ch.lose(err)
 	default:
-		if err := ch.take(ch.in[:st.Bytes]); err != nil {
+		if err := ch.take(ch.messageBuf[:st.Bytes]); err != nil {
 			ch.reject(err)
 		}
 	}
@@ -279,7 +279,7 @@ func (ch *partitionChannel) take(message []byte) error {
 	if err != nil {
 		return err
 	}
-	key := partitionKey{h.tag, h.kind == clearToSend, h.order}
+	key := partitionKey{h.tag, h.kind == clearToSend, h.initIndex}
 	o := ch.operations[key]
 	if h.kind == clearToSend {
 		return ch.takeClearance(o, key, &h)
@@ -295,7 +295,7 @@ func (ch *partitionChannel) take(message []byte) error {
 	}
 	switch h.kind {
 	case partitionRefuse:
-		o.fail(o.errLengths(len(o.buf), o.partitions, h.offset, h.length))
+		o.fail(o.errLengths(len(o.buf), o.partitionCount, h.offset, h.length))
 		return nil
 	case partitionNext:
 		if err := o.claim(&h); err != nil {
@@ -326,20 +326,20 @@ func (ch *partitionChannel) takeClearance(o *partitioned, key partitionKey, h *p
 		o.send.clear, o.send.hasClear = c, true
 		return o.takeClearance()
 	}
-	if h.order < ch.inits[partitionKey{tag: h.tag, isSend: true}] { // It is freed.
+	if h.initIndex < ch.initCounts[partitionKey{tag: h.tag, isSend: true}] { // It is freed.
 		return nil
 	}
-	if kept, isKept := ch.early[key]; isKept && c.round <= kept.round || !isKept && len(ch.early) == mostEarlyClearances {
-		return fmt.Errorf("clear to send of %d operations without a send", len(ch.early)+1)
+	if kept, isKept := ch.earlyClearances[key]; isKept && c.round <= kept.round || !isKept && len(ch.earlyClearances) == mostEarlyClearances {
+		return fmt.Errorf("clear to send of %d operations without a send", len(ch.earlyClearances)+1)
 	}
-	ch.early[key] = c
+	ch.earlyClearances[key] = c
 	return nil
 }
 
 // reject ends all operations with the peer for an invalid message, now and later.
 func (ch *partitionChannel) reject(err error) {
-	ch.invalid = badMessage(ch.c.group.members.at(ch.peer).Proc, fmt.Errorf("partitioned communication: rank %d: %w", ch.peer, err))
-	ch.fail(ch.invalid)
+	ch.invalidErr = badMessage(ch.c.group.members.at(ch.peer).Proc, fmt.Errorf("partitioned communication: rank %d: %w", ch.peer, err))
+	ch.fail(ch.invalidErr)
 }
 
 // lose ends the operations that need a further header, because none can come. The messages of the others end by themselves.
@@ -375,15 +375,15 @@ func (ch *partitionChannel) recordFailure(o *partitioned) {
 func (ch *partitionChannel) push(o *partitioned) {
 	if !o.isQueued {
 		o.isQueued = true
-		ch.queue = append(ch.queue, o)
+		ch.pushQueue = append(ch.pushQueue, o)
 	}
 	if ch.isPushing {
 		return
 	}
 	ch.isPushing = true
-	for len(ch.queue) > 0 {
-		o := ch.queue[0]
-		ch.queue = slices.Delete(ch.queue, 0, 1)
+	for len(ch.pushQueue) > 0 {
+		o := ch.pushQueue[0]
+		ch.pushQueue = slices.Delete(ch.pushQueue, 0, 1)
 		o.isQueued = false
 		o.proceed()
 	}
@@ -393,24 +393,24 @@ func (ch *partitionChannel) push(o *partitioned) {
 // newMessage returns a message from the free list, or a new one.
 func (ch *partitionChannel) newMessage(o *partitioned) *partitionMessage {
 	m := &partitionMessage{channel: ch}
-	if last := len(ch.free) - 1; last >= 0 {
-		m, ch.free = ch.free[last], ch.free[:last]
+	if last := len(ch.freeMessages) - 1; last >= 0 {
+		m, ch.freeMessages = ch.freeMessages[last], ch.freeMessages[:last]
 	}
-	m.of = o
+	m.operation = o
 	if o != nil {
-		o.messages = append(o.messages, m)
+		o.pendingMessages = append(o.pendingMessages, m)
 	}
 	return m
 }
 
 // freeMessage ends a message.
 func (ch *partitionChannel) freeMessage(m *partitionMessage) {
-	if o := m.of; o != nil {
-		i := slices.Index(o.messages, m)
-		o.messages = slices.Delete(o.messages, i, i+1)
+	if o := m.operation; o != nil {
+		i := slices.Index(o.pendingMessages, m)
+		o.pendingMessages = slices.Delete(o.pendingMessages, i, i+1)
 	}
 	*m = partitionMessage{channel: ch, buf: m.buf}
-	ch.free = append(ch.free, m)
+	ch.freeMessages = append(ch.freeMessages, m)
 }
 
 // sendHeader sends a message without payload. o is nil if no operation waits for it.
@@ -422,7 +422,7 @@ func (ch *partitionChannel) sendHeader(o *partitioned, h *partitionHeader) bool 
 
 // sendData sends the bytes from first to end of a buffer.
 func (ch *partitionChannel) sendData(o *partitioned, first, end int) {
-	h := partitionHeader{partitionData, o.tag, o.order, o.round, uint64(first), uint64(end - first)}
+	h := partitionHeader{partitionData, o.tag, o.initIndex, o.round, uint64(first), uint64(end - first)}
 	data := o.buf[first:end]
 	if len(data) > partitionMessageSize-partitionHeaderSize {
 		h.kind = partitionNext
@@ -457,20 +457,20 @@ func (ch *partitionChannel) recvPayload(o *partitioned, offset, length int) {
 
 // follow waits for the end of a message that has just started.
 func (m *partitionMessage) follow(r *pml.Request) {
-	m.r = r
+	m.request = r
 	if r.Done() {
 		m.Completed(r)
 		return
 	}
 	r.Notify(m)
-	if o := m.of; o != nil && o.err != nil { // Meanwhile.
+	if o := m.operation; o != nil && o.err != nil { // Meanwhile.
 		r.CancelLocked()
 	}
 }
 
 // Completed implements pml.Notifier.
 func (m *partitionMessage) Completed(r *pml.Request) {
-	ch, o, isRecv, offset, length := m.channel, m.of, m.isRecv, m.offset, m.length
+	ch, o, isRecv, offset, length := m.channel, m.operation, m.isRecv, m.offset, m.length
 	st, _, err := r.Take(r.Generation())
 	ch.freeMessage(m)
 	switch {
@@ -506,10 +506,10 @@ func (e *process) partitionsUse(memory []byte) error {
 }
 
 func (p *partitions) uses(c *Comm, memory []byte) bool {
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Unlock()
-	for _, ch := range p.channels {
+	for _, ch := range p.channelsByPeer {
 		for _, o := range ch.operations {
 			if o.isActive && len(o.buf) > 0 && mem.Within(memory, o.buf) {
 				return true

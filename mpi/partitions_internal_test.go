@@ -137,12 +137,12 @@ func TestWaits_PartitionIsNotReady_NamesPartitionsAndNoOtherProcess(t *testing.T
 func TestPartitionChannel_PayloadsAnnouncedBeyondBuffer_IsAnError(t *testing.T) {
 	c, _, _ := hostileChannel(t)
 	defer c.endPartitions()
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
 	h := partitionHeader{partitionNext, 8, 0, 1, 0, 20}
 	for i, want := range []bool{true, false} {
-		if err := c.partitions.channels[0].take(h.appendTo(nil)); (err == nil) != want {
+		if err := c.partitions.channelsByPeer[0].take(h.appendTo(nil)); (err == nil) != want {
 			t.Errorf("header %d: %v", i, err)
 		}
 	}
@@ -152,11 +152,11 @@ func TestPartitionChannel_PayloadsAnnouncedBeyondBuffer_IsAnError(t *testing.T) 
 func TestPartitionChannel_LostAfterLastPartition_SendIsNotFailed(t *testing.T) {
 	c, s, r := hostileChannel(t)
 	defer c.endPartitions()
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
-	send, recv := s.parts, r.parts
-	send.holds++ // As a message under way would.
-	send.send.unsent = 0
+	send, recv := s.partitionedOp, r.partitionedOp
+	send.settleHolds++ // As a message under way would.
+	send.send.unsentCount = 0
 	e.Release()
 	c.pml.Abort(pml.Control, ErrTransport) // Ends the receive of the next header.
 	e.Lock()
@@ -164,8 +164,8 @@ func TestPartitionChannel_LostAfterLastPartition_SendIsNotFailed(t *testing.T) {
 	if send.err != nil || recv.err == nil {
 		t.Errorf("send: %v, receive: %v", send.err, recv.err)
 	}
-	send.send.unsent = send.partitions
-	send.holds--
+	send.send.unsentCount = send.partitionCount
+	send.settleHolds--
 }
 
 func TestPartitionChannel_StartAfterRevocation_CountsNoActiveOperation(t *testing.T) {
@@ -183,24 +183,24 @@ func TestPartitionChannel_StartAfterRevocation_CountsNoActiveOperation(t *testin
 			}
 		}
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
-	if n := c.partitions.channels[0].active; n != 0 || c.partitions.active != 0 {
-		t.Errorf("%d operations of the channel and %d of the communicator are active", n, c.partitions.active)
+	if n := c.partitions.channelsByPeer[0].activeCount; n != 0 || c.partitions.activeCount != 0 {
+		t.Errorf("%d operations of the channel and %d of the communicator are active", n, c.partitions.activeCount)
 	}
 }
 
 func TestPartitionChannel_EarlyClearances_AreBounded(t *testing.T) {
 	c, _, _ := hostileChannel(t)
 	defer c.endPartitions()
-	e := c.local.progress
+	e := c.rankState.engine
 	e.Lock()
 	defer e.Release()
-	ch := c.partitions.channels[0]
-	clear(ch.early) // That of the receive may have arrived.
+	ch := c.partitions.channelsByPeer[0]
+	clear(ch.earlyClearances) // That of the receive may have arrived.
 	for i := range uint64(mostEarlyClearances + 1) {
-		h := partitionHeader{kind: clearToSend, tag: 9, order: 1 + i, round: 1}
+		h := partitionHeader{kind: clearToSend, tag: 9, initIndex: 1 + i, round: 1}
 		if err := ch.take(h.appendTo(nil)); (err != nil) != (i == mostEarlyClearances) {
 			t.Fatalf("clear to send %d: %v", i, err)
 		}
@@ -219,24 +219,24 @@ func FuzzPartitionChannel_Take(f *testing.F) {
 	}
 	c, s, r := hostileChannel(f)
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		e := c.local.progress
+		e := c.rankState.engine
 		e.Lock()
-		ch := c.partitions.channels[0]
+		ch := c.partitions.channelsByPeer[0]
 		for _, b := range [][]byte{first, second} {
 			if err := ch.take(b); err != nil {
 				ch.reject(err)
 			}
 		}
-		if len(s.parts.messages)+len(r.parts.messages) > mostPartitionMessages+int(r.parts.partitions)*24 {
-			t.Errorf("%d and %d messages", len(s.parts.messages), len(r.parts.messages))
+		if len(s.partitionedOp.pendingMessages)+len(r.partitionedOp.pendingMessages) > mostPartitionMessages+int(r.partitionedOp.partitionCount)*24 {
+			t.Errorf("%d and %d messages", len(s.partitionedOp.pendingMessages), len(r.partitionedOp.pendingMessages))
 		}
 		ch.fail(errors.New("end of the round"))
-		ch.invalid = nil
-		clear(ch.early)
+		ch.invalidErr = nil
+		clear(ch.earlyClearances)
 		e.Release()
 		for _, p := range []*Persistent{s, r} {
 			_, _ = p.Wait(t.Context())
-			p.parts.round, p.parts.send.hasClear = 0, false
+			p.partitionedOp.round, p.partitionedOp.send.hasClear = 0, false
 		}
 		e.Lock()
 		clear(ch.failedRounds)
@@ -284,18 +284,18 @@ func TestPartitionChannel_LateMessagesOfFailedRound_AreDropped(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				e, order, round := c.local.progress, uint64(0), uint64(2)
+				e, order, round := c.rankState.engine, uint64(0), uint64(2)
 				if messages.before != nil {
 					send(messages.before)
 					for isPosted := false; !isPosted; {
 						e.Lock()
 						e.Progress()
-						isPosted = len(r.parts.messages) > 0 && r.parts.messages[0].isRecv
+						isPosted = len(r.partitionedOp.pendingMessages) > 0 && r.partitionedOp.pendingMessages[0].isRecv
 						e.Unlock()
 					}
 				}
 				e.Lock()
-				r.parts.channel.fail(errLocal)
+				r.partitionedOp.channel.fail(errLocal)
 				e.Unlock()
 				if _, err := r.Wait(t.Context()); !errors.Is(err, errLocal) {
 					t.Fatalf("failed round: %v", err)
@@ -336,11 +336,11 @@ func TestPartitionChannel_ReceiverIsInLaterRound_SendsFailUntilThen(t *testing.T
 			t.Fatal(err)
 		}
 	}
-	e := c.local.progress
+	e := c.rankState.engine
 	for hasArrived := false; !hasArrived; {
 		e.Lock()
 		e.Progress()
-		hasArrived = s.parts.send.clear.round == last
+		hasArrived = s.partitionedOp.send.clear.round == last
 		e.Unlock()
 	}
 	for round := 1; round < last; round++ {

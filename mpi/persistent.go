@@ -18,18 +18,18 @@ import (
 // a send sends the contents of the buffer at the start, except for a partitioned one (PsendInit). Use it by the
 // pointer.
 type Persistent struct {
-	start func() (Request, error)
+	startRequest func() (Request, error)
 	// Of resources besides the request, or nil.
-	free func() error
+	freeResources func() error
 	// nil if the operation is not partitioned.
-	parts *partitioned
+	partitionedOp *partitioned
 	// Of a collective in shared memory, or nil.
-	early *run.Early
+	earlyOp *run.Early
 
 	mu sync.Mutex
 	// Of the last started operation.
-	active  Request
-	isFreed bool
+	activeRequest Request
+	isFreed       bool
 }
 
 // SendInit initializes a persistent send (MPI_Send_init). Arguments are checked now.
@@ -55,7 +55,7 @@ func (c *Comm) BsendInit(buf []byte, dst, tag int) (*Persistent, error) {
 	if _, err := c.initSend(nil, dst, tag); err != nil {
 		return nil, err
 	}
-	return &Persistent{start: func() (Request, error) { return c.Ibsend(buf, dst, tag) }}, nil
+	return &Persistent{startRequest: func() (Request, error) { return c.Ibsend(buf, dst, tag) }}, nil
 }
 
 func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, error) {
@@ -63,7 +63,7 @@ func (c *Comm) sendInit(buf []byte, dst, tag int, mode pml.Mode) (*Persistent, e
 		return nil, err
 	}
 	b := pml.Buffer{Bytes: buf, Form: c.formOf(buf)}
-	return &Persistent{start: func() (Request, error) { return c.isend(b, dst, tag, mode) }}, nil
+	return &Persistent{startRequest: func() (Request, error) { return c.isend(b, dst, tag, mode) }}, nil
 }
 
 // RecvInit initializes a persistent receive (MPI_Recv_init). Arguments are checked now.
@@ -71,7 +71,7 @@ func (c *Comm) RecvInit(buf []byte, src, tag int) (*Persistent, error) {
 	if _, err := c.initRecv(nil, src, tag); err != nil {
 		return nil, err
 	}
-	return &Persistent{start: func() (Request, error) { return c.Irecv(buf, src, tag) }}, nil
+	return &Persistent{startRequest: func() (Request, error) { return c.Irecv(buf, src, tag) }}, nil
 }
 
 // Start starts the operation (MPI_Start). ErrPending if it is active; ErrClosed
@@ -83,19 +83,19 @@ func (p *Persistent) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.isFreed || p.start == nil:
+	case p.isFreed || p.startRequest == nil:
 		return errInactive()
-	case p.early.IsActive() || p.active.r != nil && p.current() != Request{}:
+	case p.earlyOp.IsActive() || p.activeRequest.pmlRequest != nil && p.current() != Request{}:
 		return fmt.Errorf("%w: the persistent request is active; wait for it first", ErrPending)
 	}
-	if p.early != nil {
-		if h, isStarted := p.early.Begin(); isStarted {
-			p.active = requestOf(h)
+	if p.earlyOp != nil {
+		if h, isStarted := p.earlyOp.Begin(); isStarted {
+			p.activeRequest = requestOf(h)
 			return nil
 		}
 	}
 	var err error
-	p.active, err = p.start()
+	p.activeRequest, err = p.startRequest()
 	return err
 }
 
@@ -113,13 +113,13 @@ func StartAll(ps []*Persistent) error {
 // current is the request of the operation in progress, the zero one if there is
 // none. p.mu held.
 func (p *Persistent) current() Request {
-	if p.early.Claim() {
-		p.active = requestOf(p.early.Promote(nil))
+	if p.earlyOp.Claim() {
+		p.activeRequest = requestOf(p.earlyOp.Promote(nil))
 	}
-	if p.active.r != nil && p.active.r.Stale(p.active.gen) {
-		p.active = Request{} // Consumed.
+	if p.activeRequest.pmlRequest != nil && p.activeRequest.pmlRequest.Stale(p.activeRequest.generation) {
+		p.activeRequest = Request{} // Consumed.
 	}
-	return p.active
+	return p.activeRequest
 }
 
 // promote hands an operation that is between Start and Wait to the engine.
@@ -142,10 +142,10 @@ func (p *Persistent) Request() Request {
 // ends first only the wait ends. ErrClosed after Free.
 func (p *Persistent) Wait(ctx context.Context) (Status, error) {
 	q, err := p.latest() // It completes a run.Early, if that takes no longer than a poll.
-	if err != nil || q.r == nil {
+	if err != nil || q.pmlRequest == nil {
 		return noMessage(), err
 	}
-	st, err := q.r.Wait(ctx, q.gen)
+	st, err := q.pmlRequest.Wait(ctx, q.generation)
 	switch {
 	case err == nil:
 		p.consumed(q)
@@ -172,26 +172,26 @@ func (p *Persistent) latest() (Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isFreed || p.start == nil {
+	if p.isFreed || p.startRequest == nil {
 		return Request{}, errInactive()
 	}
-	if p.early.Claim() {
+	if p.earlyOp.Claim() {
 		p.finishEarly()
 	}
-	return p.active, nil
+	return p.activeRequest, nil
 }
 
 // finishEarly completes the operation, or hands it to the engine. It is claimed, and p.mu is held.
 func (p *Persistent) finishEarly() {
-	h, _ := p.early.Finish()
-	p.active = requestOf(h)
+	h, _ := p.earlyOp.Finish()
+	p.activeRequest = requestOf(h)
 }
 
 // consumed marks the operation of a request as inactive, unless it has been started again.
 func (p *Persistent) consumed(q Request) {
 	p.mu.Lock()
-	if p.active == q {
-		p.active = Request{}
+	if p.activeRequest == q {
+		p.activeRequest = Request{}
 	}
 	p.mu.Unlock()
 }
@@ -202,7 +202,7 @@ func (p *Persistent) handle() (Request, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isFreed || p.start == nil {
+	if p.isFreed || p.startRequest == nil {
 		return Request{}, errInactive()
 	}
 	return p.current(), nil
@@ -221,8 +221,8 @@ func (p *Persistent) Free() error {
 	if q != (Request{}) {
 		err = q.Free()
 	}
-	if p.free != nil { // It may call promote, which takes p.mu.
-		err = cmp.Or(err, p.free())
+	if p.freeResources != nil { // It may call promote, which takes p.mu.
+		err = cmp.Or(err, p.freeResources())
 	}
 	return err
 }
@@ -231,11 +231,11 @@ func (p *Persistent) Free() error {
 func (p *Persistent) retire() (Request, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isFreed || p.start == nil {
+	if p.isFreed || p.startRequest == nil {
 		return Request{}, errInactive()
 	}
-	if p.parts != nil {
-		if err := p.parts.leave(); err != nil {
+	if p.partitionedOp != nil {
+		if err := p.partitionedOp.leave(); err != nil {
 			return Request{}, err
 		}
 	}

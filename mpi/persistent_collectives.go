@@ -120,15 +120,15 @@ func (c *Comm) persistent(ctx context.Context, x *run.Call, wrong error) (*Persi
 	if err != nil {
 		return nil, err
 	}
-	p := &Persistent{free: func() error { return c.freeContext(d) }}
-	kept := d.local.NewKept()
+	p := &Persistent{freeResources: func() error { return c.freeContext(d) }}
+	kept := d.rankState.NewKept()
 	x.Send, x.Recv = x.Send.Clone(), x.Recv.Clone()
 	keepLayouts(x)
 	if x.Choice == nil { // Operations among neighbors have no instance.
 		err = d.collective.Do(ctx, x.Op.String()+"_init", 0, func() error {
 			err := d.collective.OpenEarly(ctx)
 			if err == nil {
-				p.early = d.collective.NewEarly(kept, x)
+				p.earlyOp = d.collective.NewEarly(kept, x)
 			}
 			return err
 		})
@@ -137,8 +137,8 @@ func (c *Comm) persistent(ctx context.Context, x *run.Call, wrong error) (*Persi
 		_ = c.freeContext(d)
 		return nil, cmp.Or(c.terminalError(), err)
 	}
-	p.start = func() (Request, error) { return d.startIn(kept, x) }
-	if p.early != nil {
+	p.startRequest = func() (Request, error) { return d.startIn(kept, x) }
+	if p.earlyOp != nil {
 		d.collective.SetPromote(p.promote)
 	}
 	return p, nil
@@ -176,7 +176,7 @@ func (c *Comm) persistentContext(ctx context.Context, x *run.Call) (*Comm, error
 	}
 	c.contexts[d] = struct{}{}
 	c.mu.Unlock()
-	if state := c.state.Load(); state&stateClosed != 0 { // Closed meanwhile.
+	if state := c.stateBits.Load(); state&stateClosed != 0 { // Closed meanwhile.
 		_ = d.Close()
 	} else if state != 0 {
 		d.terminate(state&^stateReported, c.terminalError())

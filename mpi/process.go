@@ -25,7 +25,7 @@ import (
 // ranks as goroutines have one for each rank (WithBootstrap, package mpitest).
 type process struct {
 	*assembly.Assembly
-	client          bootstrap.Client // WithBootstrap's, or nil
+	passedClient    bootstrap.Client // WithBootstrap's, or nil
 	rankState                        // Of the process.
 	identity        bootstrap.Identity
 	pieces          run.Pieces
@@ -37,9 +37,9 @@ type process struct {
 	isOpened atomic.Bool
 
 	// Guarded by processes.mu.
-	sessions int
+	sessionCount int
 	// Not nil while the process opens or closes. Closed at the end of that.
-	busy chan struct{}
+	transitionDone chan struct{}
 
 	// The streams of a process share that of the process.
 	*registry
@@ -53,21 +53,21 @@ type registry struct {
 
 	mu sync.Mutex
 	// Open communicators.
-	comms map[cid.EndpointID]*Comm
-	// Upper bound of the endpoints in comms.
-	endpoints   int
-	early       earlyEvents
-	revocations revocations
-	runs        map[cid.Extended]*activation // By failureID.
-	teams       map[*ThreadComm]struct{}     // Open ones.
-	hadTeams    bool
+	openComms map[cid.EndpointID]*Comm
+	// Upper bound of the endpoints in openComms.
+	endpointLimit          int
+	earlyEvents            earlyEvents
+	earlyRevocations       revocations
+	activationsByFailureID map[cid.Extended]*activation // By failureID.
+	openThreadComms        map[*ThreadComm]struct{}     // Open ones.
+	hadThreadComms         bool
 	// Of closed thread communicators.
-	ended       receivedStats
-	shapes      map[shapeKey]*run.Shape
-	earlyNotes  earlyNotes
-	absence     absence
-	spareID     cid.Extended // See drawSpare.
-	openStreams []*Stream
+	closedRankStats receivedStats
+	shapes          map[shapeKey]*run.Shape
+	earlyNotes      earlyNotes
+	absence         absence
+	spareID         cid.Extended // See drawSpare.
+	openStreams     []*Stream
 }
 
 // processes are those of the open sessions in this operating-system process, and those that
@@ -75,12 +75,12 @@ type registry struct {
 var processes processList
 
 type processList struct {
-	mu   sync.Mutex
-	open []*process
+	mu            sync.Mutex
+	openProcesses []*process
 }
 
 func (l *processList) remove(e *process) {
-	l.open = slices.DeleteFunc(l.open, func(x *process) bool { return x == e })
+	l.openProcesses = slices.DeleteFunc(l.openProcesses, func(x *process) bool { return x == e })
 }
 
 // acquire returns the process of a new session, which it opens for the first session, and the values of all parameters for this session. If the first
@@ -95,18 +95,18 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 			return nil, nil, err
 		case e == nil:
 			return openProcess(ctx, client, o)
-		case e.busy == nil:
+		case e.transitionDone == nil:
 			values, err := e.Join(o)
 			if err != nil {
 				return nil, nil, err
 			}
-			e.sessions++
+			e.sessionCount++
 			return e, values, nil
 		}
-		busy := e.busy
+		transitionDone := e.transitionDone
 		processes.mu.Unlock()
 		select {
-		case <-busy:
+		case <-transitionDone:
 		case <-ctx.Done():
 		}
 		processes.mu.Lock()
@@ -119,8 +119,8 @@ func acquire(ctx context.Context, client bootstrap.Client, o assembly.Options) (
 // openProcess opens the process of a first session. It releases processes.mu, which the caller holds, while it opens. Ranks that are goroutines open
 // concurrently, and a bootstrap may make one wait for the other.
 func openProcess(ctx context.Context, client bootstrap.Client, o assembly.Options) (*process, *framework.Values, error) {
-	e := &process{client: client, registry: newRegistry(), sessions: 1, busy: make(chan struct{})}
-	processes.open = append(processes.open, e)
+	e := &process{passedClient: client, registry: newRegistry(), sessionCount: 1, transitionDone: make(chan struct{})}
+	processes.openProcesses = append(processes.openProcesses, e)
 	o.Client, o.Watcher = client, e
 	if err := e.assemble(ctx, o); err != nil {
 		return nil, nil, err
@@ -129,7 +129,7 @@ func openProcess(ctx context.Context, client bootstrap.Client, o assembly.Option
 }
 
 func newRegistry() *registry {
-	r := &registry{comms: map[cid.EndpointID]*Comm{}, endpoints: 1, runs: map[cid.Extended]*activation{}, teams: map[*ThreadComm]struct{}{}}
+	r := &registry{openComms: map[cid.EndpointID]*Comm{}, endpointLimit: 1, activationsByFailureID: map[cid.Extended]*activation{}, openThreadComms: map[*ThreadComm]struct{}{}}
 	r.bases.init()
 	return r
 }
@@ -139,8 +139,8 @@ func (e *process) assemble(ctx context.Context, o assembly.Options) error {
 	var a *assembly.Assembly
 	defer func() {
 		processes.mu.Lock()
-		close(e.busy)
-		e.busy = nil
+		close(e.transitionDone)
+		e.transitionDone = nil
 		if a == nil { // It failed, or a component panicked.
 			processes.remove(e)
 			return
@@ -163,18 +163,18 @@ func (e *process) use(a *assembly.Assembly) {
 
 // sharedProcess returns the open process that a session with the client, or without a client, joins, or nil if there is none.
 func sharedProcess(client bootstrap.Client) (*process, error) {
-	for _, e := range processes.open {
-		if assembly.Same(e.client, client) {
+	for _, e := range processes.openProcesses {
+		if assembly.Same(e.passedClient, client) {
 			return e, nil
 		}
 	}
 	switch {
-	case client != nil || len(processes.open) == 0:
+	case client != nil || len(processes.openProcesses) == 0:
 		return nil, nil
-	case len(processes.open) == 1:
-		return processes.open[0], nil
+	case len(processes.openProcesses) == 1:
+		return processes.openProcesses[0], nil
 	}
-	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(processes.open))
+	return nil, fmt.Errorf("%w: sessions over %d bootstrap clients are open: use WithBootstrap to choose the one for this session", ErrConfig, len(processes.openProcesses))
 }
 
 // release ends the use of a process by a session. The last one frees the process, after
@@ -182,16 +182,16 @@ func sharedProcess(client bootstrap.Client) (*process, error) {
 // meanwhile over the same client waits for that.
 func release(e *process, linger time.Duration) error {
 	processes.mu.Lock()
-	e.sessions--
-	if e.sessions > 0 {
+	e.sessionCount--
+	if e.sessionCount > 0 {
 		processes.mu.Unlock()
 		return nil
 	}
-	e.busy = make(chan struct{})
+	e.transitionDone = make(chan struct{})
 	processes.mu.Unlock() // Other processes may open and close meanwhile.
 	err := e.end(linger)
 	processes.mu.Lock()
-	close(e.busy)
+	close(e.transitionDone)
 	processes.remove(e)
 	processes.mu.Unlock()
 	return err
@@ -237,7 +237,7 @@ func (e *process) isReportedDead() bool {
 func (e *process) open() (all []*Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.comms {
+	for _, c := range e.openComms {
 		if c.session.process == e {
 			all = append(all, c)
 		}
@@ -248,9 +248,9 @@ func (e *process) open() (all []*Comm) {
 // earlyEvents are the CommBroken events of communicators that not all ranks of this process have yet. Guarded by
 // process.mu.
 type earlyEvents struct {
-	events map[cid.Extended]bootstrap.Event
+	eventsByID map[cid.Extended]bootstrap.Event
 	// The oldest one first.
-	order []cid.Extended
+	idsByAge []cid.Extended
 }
 
 // maxBrokenEvents is the number of stored events, which is far above the number of concurrent creations.
@@ -258,18 +258,18 @@ const maxBrokenEvents = 4096
 
 // add keeps the first event of a communicator, in place of the oldest event if there are too many.
 func (l *earlyEvents) add(id cid.Extended, ev bootstrap.Event) {
-	if _, known := l.events[id]; known {
+	if _, known := l.eventsByID[id]; known {
 		return
 	}
-	if l.events == nil {
-		l.events = map[cid.Extended]bootstrap.Event{}
+	if l.eventsByID == nil {
+		l.eventsByID = map[cid.Extended]bootstrap.Event{}
 	}
-	if len(l.order) == maxBrokenEvents {
-		delete(l.events, l.order[0])
-		l.order = l.order[1:]
+	if len(l.idsByAge) == maxBrokenEvents {
+		delete(l.eventsByID, l.idsByAge[0])
+		l.idsByAge = l.idsByAge[1:]
 	}
-	l.events[id] = ev
-	l.order = append(l.order, id)
+	l.eventsByID[id] = ev
+	l.idsByAge = append(l.idsByAge, id)
 }
 
 // CollectivesBroken implements assembly.Watcher. The communicator may not exist here yet, because members create it at different times.
@@ -281,14 +281,14 @@ func (e *process) CollectivesBroken(id cid.Extended, by framework.Proc, reason s
 // has sent the event. For a handle of this process it reports whether it was the first one.
 func (e *process) broken(id cid.Extended, by framework.Proc, reason string, except *Comm) (first bool) {
 	e.mu.Lock()
-	if _, known := e.early.events[id]; known && except != nil { // All others here are notified, or will be.
+	if _, known := e.earlyEvents.eventsByID[id]; known && except != nil { // All others here are notified, or will be.
 		e.mu.Unlock()
 		return false
 	}
 	here := slices.DeleteFunc(e.handles(id), func(c *Comm) bool { return c == except })
-	run := e.runs[id]
+	run := e.activationsByFailureID[id]
 	if run == nil && (len(here) == 0 || here[0].threadRank != nil) {
-		e.early.add(id, bootstrap.Event{Proc: by, Reason: reason})
+		e.earlyEvents.add(id, bootstrap.Event{Proc: by, Reason: reason})
 	}
 	e.mu.Unlock()
 	if run != nil {
@@ -302,8 +302,8 @@ func (e *process) broken(id cid.Extended, by framework.Proc, reason string, exce
 
 // handles returns the open handles of a communicator, by endpoint. e.mu held.
 func (e *process) handles(id cid.Extended) (here []*Comm) {
-	for endpoint := range e.endpoints {
-		if c := e.comms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil {
+	for endpoint := range e.endpointLimit {
+		if c := e.openComms[cid.EndpointID{Extended: id, Endpoint: uint16(endpoint)}]; c != nil {
 			here = append(here, c)
 		}
 	}
@@ -313,13 +313,13 @@ func (e *process) handles(id cid.Extended) (here []*Comm) {
 // add notifies a new communicator of earlier events, and of all later ones.
 func (e *process) add(c *Comm) {
 	e.mu.Lock()
-	e.comms[c.key()] = c
-	before, broken := e.early.events[c.spec.ID]
-	revoked, isRevoked := e.revocations.take(c)
+	e.openComms[c.key()] = c
+	before, broken := e.earlyEvents.eventsByID[c.spec.ID]
+	revoked, isRevoked := e.earlyRevocations.take(c)
 	notes := e.earlyNotes.take(c.key())
 	e.mu.Unlock()
 	if isRevoked {
-		c.revokedBy(revoked.by, revoked.state)
+		c.revokedBy(revoked.revokingProc, revoked.stateBits)
 	}
 	if broken {
 		c.breakCollectives(before.Proc, before.Reason)

@@ -200,10 +200,10 @@ func (s *Session) LookupDataAsync(pset, key string) *Future[[]byte] {
 type asyncs struct {
 	mu sync.Mutex
 	// Of all of them; nil before the first one.
-	ctx     context.Context
-	cancel  context.CancelFunc
-	isEnded bool
-	running sync.WaitGroup
+	ctx        context.Context
+	cancel     context.CancelFunc
+	isEnded    bool
+	goroutines sync.WaitGroup
 }
 
 // enter counts a goroutine, which ends with leave. ErrClosed after end.
@@ -216,8 +216,8 @@ func (a *asyncs) enter() (ctx context.Context, leave func(), err error) {
 	if a.ctx == nil {
 		a.ctx, a.cancel = context.WithCancel(context.Background())
 	}
-	a.running.Add(1)
-	return a.ctx, a.running.Done, nil
+	a.goroutines.Add(1)
+	return a.ctx, a.goroutines.Done, nil
 }
 
 // run calls f in the caller's goroutine, unless the session has ended.
@@ -246,6 +246,6 @@ func (a *asyncs) end() {
 	a.mu.Unlock()
 	if cancel != nil {
 		cancel()
-		a.running.Wait()
+		a.goroutines.Wait()
 	}
 }

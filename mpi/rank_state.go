@@ -7,16 +7,16 @@ import (
 
 // rankState is the progress engine of one rank, with the state of package mpi for it. A process has one, and each goroutine rank another one.
 type rankState struct {
-	progress *progress.Engine
-	nulls    nullOwner
-	// Free list; guarded by progress's lock.
-	exchanges []*exchange
+	engine       *progress.Engine
+	nullRequests nullOwner
+	// Guarded by the engine's lock.
+	freeExchanges []*exchange
 	// Resources of collective operations.
 	run.Rank
 }
 
 // init prepares the state. pieces are those of the process.
 func (r *rankState) init(e *progress.Engine, pieces *run.Pieces) {
-	r.progress, r.nulls.engine = e, e
+	r.engine, r.nullRequests.engine = e, e
 	r.Rank.Init(e, pieces)
 }

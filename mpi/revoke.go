@@ -10,7 +10,7 @@ import (
 	"github.com/ferrympi/ferry/pml"
 )
 
-// Bits of Comm.state.
+// Of Comm.stateBits.
 const (
 	stateClosed   uint32 = 1 << iota // Close was called.
 	stateRevoked                     // A member has revoked the communicator.
@@ -29,11 +29,11 @@ const (
 // communicator is revoked in this process only.
 func (c *Comm) Revoke() error {
 	e := c.session.process
-	switch state := c.state.Load(); {
+	switch state := c.stateBits.Load(); {
 	case state&stateClosed != 0:
 		return c.errClosed()
 	case state&stateIsolated != 0:
-		return *c.terminal.Load()
+		return *c.terminalErr.Load()
 	case state&stateReported != 0:
 		return nil
 	}
@@ -42,7 +42,7 @@ func (c *Comm) Revoke() error {
 	e.revoke(c.spec.ID, e.identity.Proc, stateRevoked)
 	err := e.Revoke(c.spec.ID, c.group.processes())
 	if err == nil {
-		c.state.Or(stateReported)
+		c.stateBits.Or(stateReported)
 	}
 	if end != nil {
 		end(err)
@@ -52,7 +52,7 @@ func (c *Comm) Revoke() error {
 
 // Revoked reports whether a member has revoked the communicator, as far as this process is notified
 // (MPIX_Comm_is_revoked). It is local.
-func (c *Comm) Revoked() bool { return c.state.Load()&stateRevoked != 0 }
+func (c *Comm) Revoked() bool { return c.stateBits.Load()&stateRevoked != 0 }
 
 // CommRevoked implements assembly.Watcher.
 func (e *process) CommRevoked(id cid.Extended, by framework.Proc) {
@@ -64,7 +64,7 @@ func (e *process) revoke(id cid.Extended, by Proc, state uint32) {
 	e.mu.Lock()
 	here := e.handles(id)
 	if (len(here) == 0 || here[0].threadRank != nil) && !e.areAllAbsent(id) {
-		e.revocations.add(id, revocation{by, state})
+		e.earlyRevocations.add(id, revocation{by, state})
 	}
 	here = append(here, e.contexts(id)...)
 	e.mu.Unlock()
@@ -76,7 +76,7 @@ func (e *process) revoke(id cid.Extended, by Proc, state uint32) {
 // contexts returns the contexts of persistent collectives of a communicator, which outlive its Close while an operation is
 // pending. e.mu held.
 func (e *process) contexts(id cid.Extended) (all []*Comm) {
-	for _, c := range e.comms {
+	for _, c := range e.openComms {
 		if c.contextOf == id {
 			all = append(all, c)
 		}
@@ -86,9 +86,9 @@ func (e *process) contexts(id cid.Extended) (all []*Comm) {
 
 // revocation is one of a communicator that not all ranks of this process have yet.
 type revocation struct {
-	by Proc
-	// Bits of Comm.state.
-	state uint32
+	revokingProc Proc
+	// Of Comm.stateBits.
+	stateBits uint32
 }
 
 // revocations has them by communicator, without a limit, because a member that misses one would wait forever. Guarded by
@@ -142,12 +142,12 @@ func (c *Comm) isolate(reason string) {
 // the PML, because its planes are aborted later.
 func (c *Comm) terminate(state uint32, err error) {
 	if state&stateIsolated != 0 {
-		c.terminal.Store(&err)
+		c.terminalErr.Store(&err)
 		c.failAgreements(err)
 	} else {
-		c.terminal.CompareAndSwap(nil, &err)
+		c.terminalErr.CompareAndSwap(nil, &err)
 	}
-	if before := c.state.Or(state); before&state&(stateRevoked|stateIsolated) != 0 {
+	if before := c.stateBits.Or(state); before&state&(stateRevoked|stateIsolated) != 0 {
 		return
 	}
 	c.mu.Lock()
@@ -165,14 +165,14 @@ func (c *Comm) terminate(state uint32, err error) {
 }
 
 // isClosed reports whether Close was called.
-func (c *Comm) isClosed() bool { return c.state.Load()&stateClosed != 0 }
+func (c *Comm) isClosed() bool { return c.stateBits.Load()&stateClosed != 0 }
 
 // terminalError returns the error of calls on a revoked communicator or in an isolated process. Otherwise nil.
 func (c *Comm) terminalError() error {
-	if c.state.Load()&(stateRevoked|stateIsolated) == 0 {
+	if c.stateBits.Load()&(stateRevoked|stateIsolated) == 0 {
 		return nil
 	}
-	return *c.terminal.Load()
+	return *c.terminalErr.Load()
 }
 
 // callError is terminalError, or ErrClosed.
@@ -194,7 +194,7 @@ func (c *Comm) startNone(null bool, err error) (Request, bool) {
 	case why != nil:
 		return c.startFailed(why), true
 	case null:
-		return c.local.nulls.request(nullStatus()), true
+		return c.rankState.nullRequests.request(nullStatus()), true
 	}
 	return Request{}, false
 }
@@ -203,7 +203,7 @@ func (c *Comm) startNone(null bool, err error) (Request, bool) {
 func (c *Comm) startFailed(err error) Request {
 	st := noMessage()
 	st.Err = err
-	return c.local.nulls.request(st)
+	return c.rankState.nullRequests.request(st)
 }
 
 // started returns the handle of a nonblocking operation. A revocation that came after the check of the state is reported by Wait.

@@ -32,30 +32,30 @@ const (
 // Session is the use of ferry by a part of a program. It is a local handle with a configuration, and the origin of groups and communicators (MPI-4.1
 // chapter 11). Its methods may be called concurrently.
 type Session struct {
-	process *process
-	values  *framework.Values
-	level   ThreadLevel
-	params  core.Session
+	process     *process
+	paramValues *framework.Values
+	level       ThreadLevel
+	params      core.Session
 
 	buffered buffered
 	asyncs   asyncs
 	// Of the sessions of this operating-system process.
 	number int64
 	// Stream of an internal session; nil if a program has opened it.
-	stream *Stream
+	ownerStream *Stream
 
 	mu      sync.Mutex
 	streams []*Stream
 	// streamErrs are errors of streams that have ended.
 	streamErrs []error
 	// Open or being created.
-	comms    int
-	memories int // Open.
+	commCount   int
+	memoryCount int // Of open ones.
 	// Closed communicators with collectives in progress.
-	ending int
-	// Closed when ending becomes 0.
-	ended  chan struct{}
-	closed bool
+	endingComms int
+	// Closed when endingComms becomes 0.
+	commsEnded chan struct{}
+	isClosed   bool
 }
 
 // A SessionOption is an option of OpenSession.
@@ -127,7 +127,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 	if err != nil {
 		return nil, ended(ctx, "open session", err)
 	}
-	s := &Session{process: e, values: values, level: o.level, number: sessionNumbers.Add(1)}
+	s := &Session{process: e, paramValues: values, level: o.level, number: sessionNumbers.Add(1)}
 	if err := values.Decode("session", &s.params); err != nil {
 		release(e, 0)
 		return nil, err
@@ -141,7 +141,7 @@ func OpenSession(ctx context.Context, opts ...SessionOption) (*Session, error) {
 // session then stays open. A second Close returns ErrClosed, and so does a deferred Close during a panic from within a call of this package. In a
 // process that was reported as failed, Close also closes the communicators of the session, except those of goroutine ranks.
 func (s *Session) Close() error {
-	if err := s.process.progress.Check(); err != nil {
+	if err := s.process.engine.Check(); err != nil {
 		return err
 	}
 	if s.process.isReportedDead() {
@@ -150,7 +150,7 @@ func (s *Session) Close() error {
 	s.awaitEnding()
 	open := ""
 	for _, st := range s.openStreams() {
-		st.own.awaitEnding()
+		st.commSession.awaitEnding()
 		open += st.pendingComms()
 	}
 	streams, err := s.beginClose(open)
@@ -158,7 +158,7 @@ func (s *Session) Close() error {
 		return err
 	}
 	for _, st := range streams {
-		<-st.ended
+		<-st.endDone
 	}
 	s.mu.Lock()
 	err = errors.Join(s.streamErrs...)
@@ -171,7 +171,7 @@ func (s *Session) Close() error {
 // awaitEnding waits for at most session.linger for the collectives of closed communicators.
 func (s *Session) awaitEnding() {
 	s.mu.Lock()
-	ended, any := s.ended, s.ending > 0
+	ended, any := s.commsEnded, s.endingComms > 0
 	s.mu.Unlock()
 	if !any {
 		return
@@ -187,23 +187,23 @@ func (s *Session) awaitEnding() {
 func (s *Session) beginClose(open string) ([]*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return nil, closedSession()
 	}
 	for _, st := range s.streams {
-		st.own.mu.Lock()
-		defer st.own.mu.Unlock()
-		if own := st.own.pending(); own != "" && open == "" {
+		st.commSession.mu.Lock()
+		defer st.commSession.mu.Unlock()
+		if own := st.commSession.pending(); own != "" && open == "" {
 			open = fmt.Sprintf("; %v has %s", st, own)
 		}
 	}
 	if own := s.pending(); own != "" || open != "" {
 		return nil, fmt.Errorf("%w: the session has open resources; close them first: %s", ErrPending, strings.TrimPrefix(own+open, "; "))
 	}
-	s.closed = true
+	s.isClosed = true
 	for _, st := range s.streams {
 		st.startEnd()
-		close(st.hurry)
+		close(st.sessionClosing)
 	}
 	return slices.Clone(s.streams), nil
 }
@@ -216,7 +216,7 @@ func (s *Session) closeComms() {
 		}
 	}
 	for _, st := range s.openStreams() {
-		st.own.closeComms()
+		st.commSession.closeComms()
 	}
 }
 
@@ -224,13 +224,13 @@ func (s *Session) closeComms() {
 func (s *Session) ends(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ending == 0 {
-		s.ended = make(chan struct{})
+	if s.endingComms == 0 {
+		s.commsEnded = make(chan struct{})
 	}
-	if s.ending += n; s.ending == 0 {
-		close(s.ended)
-		if s.stream != nil {
-			s.stream.endUnused()
+	if s.endingComms += n; s.endingComms == 0 {
+		close(s.commsEnded)
+		if s.ownerStream != nil {
+			s.ownerStream.endUnused()
 		}
 	}
 }
@@ -241,7 +241,7 @@ func closedSession() error { return fmt.Errorf("%w: the session is closed", ErrC
 func (s *Session) hold(count *int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return closedSession()
 	}
 	*count++
@@ -251,8 +251,8 @@ func (s *Session) hold(count *int) error {
 func (s *Session) drop(count *int) {
 	s.mu.Lock()
 	*count--
-	if s.stream != nil {
-		s.stream.endUnused()
+	if s.ownerStream != nil {
+		s.ownerStream.endUnused()
 	}
 	s.mu.Unlock()
 }
@@ -261,7 +261,7 @@ func (s *Session) drop(count *int) {
 func (s *Session) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return closedSession()
 	}
 	return nil

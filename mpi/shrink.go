@@ -110,7 +110,7 @@ func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, i
 	if isCreated {
 		call.Flags = 1
 	}
-	o, err := a.run(ctx, agreementCall{Call: call, confirms: proposed})
+	o, err := a.run(ctx, agreementCall{Call: call, confirmedOutcome: proposed})
 	if err == nil {
 		err = a.check(&o)
 	}
@@ -178,7 +178,7 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 	if err != nil {
 		return nil, err
 	}
-	policy, err := policyOf(c.values)
+	policy, err := policyOf(c.paramValues)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (c *Comm) wireUpShrunk(ctx context.Context, o *agreement.Outcome, instance 
 	if err != nil {
 		return nil, err
 	}
-	return newComm(c.session, nil, g, m, spec, c.values)
+	return newComm(c.session, nil, g, m, spec, c.paramValues)
 }
 
 // drawSpare returns an id that keepSpare has kept, or draws one.

@@ -75,7 +75,7 @@ func (c *Comm) ranksOf(g *Group) ([]int, error) {
 type choice struct {
 	color, key int64
 	// Id of the member for the new communicator, or NoLocal.
-	local cid.Local
+	localID cid.Local
 }
 
 // colorFailed is the color of a member without a free id. All members then fail.
@@ -97,7 +97,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 	var full error
 	if mine.color != Undefined && c.threadRank == nil {
 		// All members have reserved an id before any of them has the communicator, so that no further exchange is necessary.
-		if mine.local, full = table.Reserve(); full != nil {
+		if mine.localID, full = table.Reserve(); full != nil {
 			mine.color = colorFailed
 		}
 	}
@@ -109,7 +109,7 @@ func (c *Comm) divide(ctx context.Context, mine choice, want []int) (d *Comm, er
 		if full == nil {
 			full = fmt.Errorf("%w: rank %d has no communicator id left", ErrUnsupported, r)
 		}
-		table.Close(mine.local) // It is unused. After another error, members may use it.
+		table.Close(mine.localID) // It is unused. After another error, members may use it.
 		return nil, full
 	}
 	colors := distinct(all)
@@ -143,16 +143,16 @@ func part(all []choice, color int64) []int {
 // sub creates the communicator of some ranks.
 func (c *Comm) sub(all []choice, ranks []int, id cid.Extended) (*Comm, error) {
 	members, group := c.membersOf(id, ranks)
-	spec := pml.CommSpec{ID: id, Local: all[c.rank].local, Rank: slices.Index(ranks, c.rank), Members: members}
+	spec := pml.CommSpec{ID: id, Local: all[c.rank].localID, Rank: slices.Index(ranks, c.rank), Members: members}
 	g := &Group{session: c.session.user(), self: c.group.self, members: group, rank: spec.Rank}
-	policy, err := policyOf(c.values)
+	policy, err := policyOf(c.paramValues)
 	if err != nil {
 		return nil, err
 	}
 	if policy != cid.PolicyLazy && c.threadRank == nil {
 		spec.Indices = make([]cid.Local, len(ranks))
 		for i, r := range ranks {
-			spec.Indices[i] = all[r].local
+			spec.Indices[i] = all[r].localID
 		}
 	}
 	return c.child(g, spec)
@@ -179,8 +179,8 @@ func (c *Comm) exchange(ctx context.Context, mine choice) ([]choice, error) {
 		return nil, err
 	}
 	for r, x := range all {
-		if (x.color >= 0 && c.threadRank == nil) != x.local.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
-			return nil, badMessage(c.group.members.at(r).Proc, fmt.Errorf("split: invalid choice: color %d with id %v", x.color, x.local))
+		if (x.color >= 0 && c.threadRank == nil) != x.localID.Valid() || x.color < 0 && x.color != Undefined && x.color != colorFailed {
+			return nil, badMessage(c.group.members.at(r).Proc, fmt.Errorf("split: invalid choice: color %d with id %v", x.color, x.localID))
 		}
 	}
 	return all, nil

@@ -23,16 +23,16 @@ type Stream struct {
 	// That of NewStream.
 	session *Session
 	// That of the stream's communicators, over the stream's engine.
-	own *Session
+	commSession *Session
 
-	// Whether a communicator was made. Guarded by own.mu.
+	// Whether a communicator was made. Guarded by commSession.mu.
 	isUsed bool
-	// Whether end is called. Guarded by own.mu.
+	// Whether end is called. Guarded by commSession.mu.
 	isEnded bool
 	// Closed when the session closes, so that end waits for no pending receives.
-	hurry chan struct{}
-	// Closed at the end of end.
-	ended chan struct{}
+	sessionClosing chan struct{}
+	// Closed at the return of end.
+	endDone chan struct{}
 }
 
 // NewStream opens a stream (MPIX_Stream_create). It is local and sends no message. A stream sleeps in its own thread. Its
@@ -41,21 +41,21 @@ type Stream struct {
 // Errors: ErrClosed after Close of the session; ErrUnsupported if the process has no room for another stream, or if a transport of the process does
 // not open again, with the limit. After an error no resource is left open.
 func (s *Session) NewStream() (*Stream, error) {
-	if err := s.process.progress.Check(); err != nil {
+	if err := s.process.engine.Check(); err != nil {
 		return nil, err
 	}
-	if err := s.hold(&s.comms); err != nil { // During the opening.
+	if err := s.hold(&s.commCount); err != nil { // During the opening.
 		return nil, err
 	}
-	defer s.drop(&s.comms)
-	e := &process{registry: s.process.registry, client: s.process.client, identity: s.process.identity, collectiveHooks: s.process.collectiveHooks}
+	defer s.drop(&s.commCount)
+	e := &process{registry: s.process.registry, passedClient: s.process.passedClient, identity: s.process.identity, collectiveHooks: s.process.collectiveHooks}
 	a, err := s.process.OpenStream(context.Background(), e)
 	if err != nil {
 		return nil, fmt.Errorf("new stream: %w", err)
 	}
 	e.use(a)
-	st := &Stream{session: s, hurry: make(chan struct{}), ended: make(chan struct{})}
-	st.own = &Session{process: e, values: s.values, level: s.level, params: s.params, number: s.number, stream: st}
+	st := &Stream{session: s, sessionClosing: make(chan struct{}), endDone: make(chan struct{})}
+	st.commSession = &Session{process: e, paramValues: s.paramValues, level: s.level, params: s.params, number: s.number, ownerStream: st}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = append(s.streams, st)
@@ -66,7 +66,7 @@ func (s *Session) NewStream() (*Stream, error) {
 }
 
 // String returns a name of the stream for people: "stream 1". No other open stream of the process has it.
-func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.own.process.Stream()) }
+func (st *Stream) String() string { return fmt.Sprintf("stream %d", st.commSession.process.Stream()) }
 
 // WithStream creates a communicator with the same members and another context, over a stream (MPIX_Stream_comm_create). It is
 // collective over c. Members may pass different streams, or nil for the engine of the process. Attributes and the topology are not copied. The
@@ -85,10 +85,10 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("with stream: %w", err)
 	}
-	if err := s.hold(&s.comms); err != nil { // During the creation.
+	if err := s.hold(&s.commCount); err != nil { // During the creation.
 		return nil, fmt.Errorf("with stream: %w", s.errEnded(err))
 	}
-	defer s.drop(&s.comms)
+	defer s.drop(&s.commCount)
 	defer s.process.HoldPeers()()
 	var m assembly.PML
 	var spec pml.CommSpec
@@ -103,7 +103,7 @@ func (c *Comm) WithStream(ctx context.Context, stream *Stream) (*Comm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("with stream: %w", err)
 	}
-	d, err := newComm(s, nil, c.group, m, spec, c.values)
+	d, err := newComm(s, nil, c.group, m, spec, c.paramValues)
 	if err == nil && stream != nil {
 		stream.use()
 	}
@@ -122,13 +122,13 @@ func (s *Session) withStream(stream *Stream) (*Session, error) {
 	if stream.session != s {
 		return nil, fmt.Errorf("%w: %v is of session %d, and the communicator of session %d; use a stream of the communicator's session", ErrConfig, stream, stream.session.number, s.number)
 	}
-	return stream.own, nil
+	return stream.commSession, nil
 }
 
 // wireUpStreams exchanges the cards of the members' stacks, and decides on the PML and the ids. This member's stack is that of s.
 // Called inside State.Do.
 func (c *Comm) wireUpStreams(ctx context.Context, s *Session) (m assembly.PML, spec pml.CommSpec, refused, err error) {
-	policy, err := policyOf(c.values)
+	policy, err := policyOf(c.paramValues)
 	if err != nil {
 		return m, spec, nil, err
 	}
@@ -193,37 +193,37 @@ func (c *Comm) gatherBytes(ctx context.Context, mine []byte) ([][]byte, error) {
 
 // user returns the session that OpenSession has returned.
 func (s *Session) user() *Session {
-	if s.stream != nil {
-		return s.stream.session
+	if s.ownerStream != nil {
+		return s.ownerStream.session
 	}
 	return s
 }
 
 // errEnded is the error of a call that needs a stream's session, which is closed.
 func (s *Session) errEnded(err error) error {
-	if s.stream != nil && s.user().enter() == nil {
-		return fmt.Errorf("%w: %v has ended with its last communicator; open another one (NewStream)", ErrClosed, s.stream)
+	if s.ownerStream != nil && s.user().enter() == nil {
+		return fmt.Errorf("%w: %v has ended with its last communicator; open another one (NewStream)", ErrClosed, s.ownerStream)
 	}
 	return err
 }
 
 // use records that the stream has had a communicator.
 func (st *Stream) use() {
-	st.own.mu.Lock()
+	st.commSession.mu.Lock()
 	st.isUsed = true
-	st.own.mu.Unlock()
+	st.commSession.mu.Unlock()
 }
 
-// endUnused ends the stream after its last communicator. own.mu held.
+// endUnused ends the stream after its last communicator. commSession.mu held.
 func (st *Stream) endUnused() {
-	if own := st.own; st.isUsed && own.comms+own.ending == 0 {
+	if own := st.commSession; st.isUsed && own.commCount+own.endingComms == 0 {
 		st.startEnd()
 	}
 }
 
-// startEnd ends the stream in a goroutine, once. own.mu held.
+// startEnd ends the stream in a goroutine, once. commSession.mu held.
 func (st *Stream) startEnd() {
-	st.own.closed = true
+	st.commSession.isClosed = true
 	if !st.isEnded {
 		st.isEnded = true
 		go st.end()
@@ -232,16 +232,16 @@ func (st *Stream) startEnd() {
 
 // end frees the stream when no operation is pending, and accepted sends have left.
 func (st *Stream) end() {
-	defer close(st.ended)
+	defer close(st.endDone)
 	st.awaitPending()
-	st.own.asyncs.end()
-	st.own.buffered.close()
-	err := st.own.process.end(st.own.params.Linger)
+	st.commSession.asyncs.end()
+	st.commSession.buffered.close()
+	err := st.commSession.process.end(st.commSession.params.Linger)
 	if err != nil {
 		err = fmt.Errorf("%v: %w", st, err)
 	}
 	isThis := func(x *Stream) bool { return x == st }
-	s, e := st.session, st.own.process
+	s, e := st.session, st.commSession.process
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = slices.DeleteFunc(s.streams, isThis)
@@ -261,9 +261,9 @@ const pendingPeriod = 50 * time.Millisecond
 
 // awaitPending returns when no operation of a closed communicator is pending, or when the session closes.
 func (st *Stream) awaitPending() {
-	for period := time.Millisecond; st.own.process.hasPending(); period = min(2*period, pendingPeriod) {
+	for period := time.Millisecond; st.commSession.process.hasPending(); period = min(2*period, pendingPeriod) {
 		select {
-		case <-st.hurry:
+		case <-st.sessionClosing:
 			return
 		case <-time.After(period):
 		}
@@ -300,15 +300,15 @@ func (s *Session) openStreams() []*Stream {
 
 // pending returns a description of the open communicators and memory of a session, or "".
 func (s *Session) pending() string {
-	if s.comms+s.memories+s.ending == 0 {
+	if s.commCount+s.memoryCount+s.endingComms == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the operations of %d closed communicators", s.comms, s.memories, s.ending)
+	return fmt.Sprintf("%d communicators, %d pieces of Memory; and complete the operations of %d closed communicators", s.commCount, s.memoryCount, s.endingComms)
 }
 
-// pendingComms describes the open communicators of a stream, or is "". own.mu is not held.
+// pendingComms describes the open communicators of a stream, or is "". commSession.mu is not held.
 func (st *Stream) pendingComms() (text string) {
-	for _, c := range st.own.process.open() {
+	for _, c := range st.commSession.process.open() {
 		text += fmt.Sprintf("; %s of %v", c.describe(), st)
 	}
 	return text

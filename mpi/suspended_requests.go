@@ -8,13 +8,13 @@ import "fmt"
 // all have one engine. The engine's lock is held then.
 func firstSuspended(lock *lockCursor, reqs []Request) (int, error) {
 	for i, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
 		if lock != nil {
-			lock.moveTo(q.r.Engine())
+			lock.moveTo(q.pmlRequest.Engine())
 		}
-		if why := q.r.Suspended(q.gen); why != nil {
+		if why := q.pmlRequest.Suspended(q.generation); why != nil {
 			return i, why
 		}
 	}
@@ -43,7 +43,7 @@ func takeSomeOrWhy(lock *lockCursor, reqs []Request, done []int, st []Status) (i
 
 // keepOrLeave is keep, unless the request is active because it is suspended, or because its context has ended.
 func keepOrLeave(reqs []Request, st []Status, i, at int, s Status, err error) {
-	if err == nil || reqs[i].r.Stale(reqs[i].gen) {
+	if err == nil || reqs[i].pmlRequest.Stale(reqs[i].generation) {
 		keep(reqs, st, i, at, s, err)
 	} else if st != nil {
 		st[at] = noMessage()

@@ -25,27 +25,27 @@ import (
 //
 // Methods may be called concurrently.
 type ThreadComm struct {
-	parent  *Group // Of processes.
-	session *Session
-	module  assembly.PML
-	values  *framework.Values
-	team    *assembly.Team
+	parentGroup *Group // Of processes.
+	session     *Session
+	module      assembly.PML
+	paramValues *framework.Values
+	team        *assembly.Team
 	// Names no communicator.
 	id cid.Extended
-	// Of an activation's first communicator.
-	members *table
-	// Goroutines by rank in the parent.
-	counts []int
+	// Those of an activation's first communicator.
+	activationMembers *table
+	// By rank in the parent group.
+	goroutineCounts []int
 	// Rank of this process's first goroutine.
-	first  int
-	locals []rankState // By endpoint.
+	firstRank  int
+	rankStates []rankState // By endpoint.
 
-	mu  sync.Mutex
-	ids cid.Deriver
+	mu        sync.Mutex
+	idDeriver cid.Deriver
 	// nil if none is active.
-	current   *activation
-	isRunning bool // Run is active.
-	isClosed  bool
+	currentActivation *activation
+	isRunning         bool // Run is active.
+	isClosed          bool
 }
 
 // MaxGoroutines is the largest number of goroutine ranks of a process in a thread communicator.
@@ -61,17 +61,17 @@ func NewThreadComm(ctx context.Context, c *Comm, goroutines int) (*ThreadComm, e
 		return nil, fmt.Errorf("%w: thread communicator of goroutine ranks: make it from a communicator of processes", ErrUnsupported)
 	}
 	s := c.session
-	if err := s.hold(&s.comms); err != nil {
+	if err := s.hold(&s.commCount); err != nil {
 		return nil, err
 	}
-	t := &ThreadComm{parent: c.group, session: s, module: c.module, values: c.values}
+	t := &ThreadComm{parentGroup: c.group, session: s, module: c.module, paramValues: c.paramValues}
 	var refused error // By all members alike.
 	err := c.collective.Do(ctx, "thread communicator", 0, func() (err error) {
 		refused, err = t.agree(ctx, c, goroutines)
 		return err
 	})
 	if err = errors.Join(refused, err); err != nil {
-		s.drop(&s.comms)
+		s.drop(&s.commCount)
 		return nil, fmt.Errorf("thread communicator: %w", err)
 	}
 	t.open(c)
@@ -89,9 +89,9 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 			return fmt.Errorf("%w: rank %d passes %d goroutines: 1 to %d are possible", ErrRank, rank, n, MaxGoroutines), nil
 		}
 		if rank < c.rank {
-			t.first += int(n)
+			t.firstRank += int(n)
 		}
-		t.counts = append(t.counts, int(n))
+		t.goroutineCounts = append(t.goroutineCounts, int(n))
 	}
 	t.listMembers(c)
 	if c.size > 1 {
@@ -103,7 +103,7 @@ func (t *ThreadComm) agree(ctx context.Context, c *Comm, goroutines int) (refuse
 	if err != nil {
 		return nil, err
 	}
-	t.id, t.ids = ids[0], cid.NewDeriver(ids[0])
+	t.id, t.idDeriver = ids[0], cid.NewDeriver(ids[0])
 	ctx, stop := c.collective.ContextUntilBroken(ctx)
 	defer stop()
 	return nil, t.refill(ctx)
@@ -120,7 +120,7 @@ func (c *Comm) gatherNumbers(ctx context.Context, mine int64) ([]int64, error) {
 // fits returns ErrUnsupported in all members if the PML of one cannot address its ranks. Called inside State.Do.
 func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
 	if l, ok := framework.As[pml.RankLimiter](c.module.Module); ok {
-		if err := l.FitsRanks(t.members); err != nil {
+		if err := l.FitsRanks(t.activationMembers); err != nil {
 			return err, nil
 		}
 	}
@@ -128,7 +128,7 @@ func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for rank, n := range t.counts {
+	for rank, n := range t.goroutineCounts {
 		if room[rank] < int64(n) {
 			return fmt.Errorf("%w: rank %d passes %d goroutines: its pml %s has ids for %d: close communicators or use fewer goroutines",
 				ErrUnsupported, rank, n, c.module.Name, room[rank]), nil
@@ -140,41 +140,41 @@ func (t *ThreadComm) fits(ctx context.Context, c *Comm) (refused, err error) {
 // listMembers fills in the members of the activations.
 func (t *ThreadComm) listMembers(c *Comm) {
 	var members []pml.Member
-	for rank, n := range t.counts {
+	for rank, n := range t.goroutineCounts {
 		for endpoint := range n {
 			members = append(members, pml.Member{Incarnation: c.spec.Members.Member(rank).Incarnation, Endpoint: uint16(endpoint)})
 		}
 	}
-	t.members = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}
+	t.activationMembers = &table{Members: pml.NewMembersFrom(c.spec.Members, members)}
 }
 
 // refill ensures that there are ids for an activation. Once in 32,767 activations all processes synchronize
 // for it, and if the parent's id leaves no level for children.
 func (t *ThreadComm) refill(ctx context.Context) error {
-	if t.ids.Remaining() >= idsPerActivation {
+	if t.idDeriver.Remaining() >= idsPerActivation {
 		return nil
 	}
-	made, err := t.session.process.Construct(ctx, t.parent.processes(), "\x00activations of "+t.id.String(), nil)
+	made, err := t.session.process.Construct(ctx, t.parentGroup.processes(), "\x00activations of "+t.id.String(), nil)
 	if err != nil {
 		return err
 	}
-	t.ids.Rebase(made.ContextID)
+	t.idDeriver.Rebase(made.ContextID)
 	return nil
 }
 
 // open creates the ranks of this process.
 func (t *ThreadComm) open(c *Comm) {
 	e := t.session.process
-	n := t.counts[c.rank]
+	n := t.goroutineCounts[c.rank]
 	t.team = e.NewTeam(t.module, n)
-	t.locals = make([]rankState, n)
-	for endpoint := range t.locals {
-		t.locals[endpoint].init(t.team.Engine(endpoint), &t.session.process.pieces)
+	t.rankStates = make([]rankState, n)
+	for endpoint := range t.rankStates {
+		t.rankStates[endpoint].init(t.team.Engine(endpoint), &t.session.process.pieces)
 	}
 	e.mu.Lock()
-	e.endpoints = max(e.endpoints, n)
-	e.teams[t] = struct{}{}
-	e.hadTeams = true
+	e.endpointLimit = max(e.endpointLimit, n)
+	e.openThreadComms[t] = struct{}{}
+	e.hadThreadComms = true
 	e.mu.Unlock()
 	if processors := runtime.GOMAXPROCS(0); n > processors {
 		e.Env().Logger.Info("a thread communicator has more goroutine ranks than the process has processors", "ranks", n, "processors", processors)
@@ -216,14 +216,14 @@ func (t *ThreadComm) startRun(ctx context.Context) (*activation, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
-	if t.current != nil {
-		return nil, fmt.Errorf("%w: the thread communicator is active: %d of its ranks here have started and %d have finished", ErrPending, t.current.started, t.current.finished)
+	if t.currentActivation != nil {
+		return nil, fmt.Errorf("%w: the thread communicator is active: %d of its ranks here have started and %d have finished", ErrPending, t.currentActivation.startedCount, t.currentActivation.finishedCount)
 	}
 	a, err := t.activate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t.isRunning, a.isRun, a.started = true, true, len(a.threadRanks)
+	t.isRunning, a.isRun, a.startedCount = true, true, len(a.threadRanks)
 	return a, nil
 }
 
@@ -253,9 +253,9 @@ func (t *ThreadComm) Start(ctx context.Context) (*Comm, error) {
 			return nil, fmt.Errorf("start: %w", err)
 		}
 		if s != nil {
-			c, err := s.of.open(s)
+			c, err := s.activation.open(s)
 			if err != nil {
-				s.of.failed(s.rank, err)
+				s.activation.failed(s.rank, err)
 				t.finished(s)
 				return nil, fmt.Errorf("start: rank %d: %w", s.rank, err)
 			}
@@ -276,7 +276,7 @@ func (t *ThreadComm) takeRank(ctx context.Context) (*threadRank, <-chan struct{}
 	if err := t.usable(); err != nil {
 		return nil, nil, err
 	}
-	a := t.current
+	a := t.currentActivation
 	if a == nil {
 		var err error
 		if a, err = t.activate(ctx); err != nil {
@@ -284,10 +284,10 @@ func (t *ThreadComm) takeRank(ctx context.Context) (*threadRank, <-chan struct{}
 		}
 	}
 	switch {
-	case a.started < len(a.threadRanks):
-		a.started++
-		return &a.threadRanks[a.started-1], nil, nil
-	case a.finished == 0:
+	case a.startedCount < len(a.threadRanks):
+		a.startedCount++
+		return &a.threadRanks[a.startedCount-1], nil, nil
+	case a.finishedCount == 0:
 		return nil, nil, fmt.Errorf("%w: all %d ranks of this process have started", ErrRank, len(a.threadRanks))
 	}
 	return nil, a.ended, nil
@@ -298,7 +298,7 @@ func (t *ThreadComm) takeRank(ctx context.Context) (*threadRank, <-chan struct{}
 // Errors: ErrPending, without effect, if the rank has other open communicators or collectives in progress; ErrClosed if the rank has finished; ErrGroup
 // if c is not the result of a Start of t.
 func (t *ThreadComm) Finish(ctx context.Context, c *Comm) error {
-	if c == nil || c.threadRank == nil || c.threadRank.of.threads != t || c.threadRank.of.isRun || c.threadRank.comm != c {
+	if c == nil || c.threadRank == nil || c.threadRank.activation.threadComm != t || c.threadRank.activation.isRun || c.threadRank.firstComm != c {
 		return fmt.Errorf("finish: %w: the communicator is not one that Start of this thread communicator has returned", ErrGroup)
 	}
 	if hasEnded(ctx) {
@@ -330,9 +330,9 @@ func (t *ThreadComm) beginFinish(s *threadRank) error {
 func (t *ThreadComm) finished(s *threadRank) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a := s.of
+	a := s.activation
 	s.isFinished = true
-	if a.finished++; a.finished == len(a.threadRanks) {
+	if a.finishedCount++; a.finishedCount == len(a.threadRanks) {
 		a.end()
 	}
 }
@@ -341,7 +341,7 @@ func (t *ThreadComm) finished(s *threadRank) {
 // ErrPending, without any effect, while Run is active or a rank has started and not finished. A second
 // Close is ErrClosed.
 func (t *ThreadComm) Close() error {
-	if err := t.session.process.progress.Check(); err != nil {
+	if err := t.session.process.engine.Check(); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -349,8 +349,8 @@ func (t *ThreadComm) Close() error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	if a := t.current; a != nil {
-		if a.started > a.finished {
+	if a := t.currentActivation; a != nil {
+		if a.startedCount > a.finishedCount {
 			return fmt.Errorf("%w: first finish %s of the thread communicator", ErrPending, a.startedRanks())
 		}
 		a.end()
@@ -359,13 +359,13 @@ func (t *ThreadComm) Close() error {
 	e := t.session.process
 	counts := t.stats()
 	e.mu.Lock()
-	delete(e.teams, t)
-	e.ended.add(counts)
+	delete(e.openThreadComms, t)
+	e.closedRankStats.add(counts)
 	e.mu.Unlock()
-	for i := range t.locals {
-		t.locals[i].RemoveFromEngine()
+	for i := range t.rankStates {
+		t.rankStates[i].RemoveFromEngine()
 	}
 	t.team.Close()
-	t.session.drop(&t.session.comms)
+	t.session.drop(&t.session.commCount)
 	return nil
 }

@@ -58,7 +58,7 @@ func (e *process) sendTraffic() {
 func (e *process) trafficReport() trafficReport {
 	all := e.peerStats()
 	e.mu.Lock()
-	r := trafficReport{At: int64(cpu.Monotonic()), Comms: len(e.comms)}
+	r := trafficReport{At: int64(cpu.Monotonic()), Comms: len(e.openComms)}
 	e.mu.Unlock()
 	r.Peers = sumTraffic(all, e.identity.Proc.Namespace)
 	slices.SortStableFunc(r.Peers, func(a, b peerTraffic) int { return cmp.Compare(b.Sent+b.Received, a.Sent+a.Received) })

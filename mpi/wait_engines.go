@@ -13,9 +13,9 @@ import (
 
 // lockCursor holds the lock of one engine, that of the request that is accessed.
 type lockCursor struct {
-	held *progress.Engine
-	// Whether held is closed.
-	closed bool
+	lockedEngine *progress.Engine
+	// Whether lockedEngine is closed.
+	isEngineClosed bool
 }
 
 // lockOf returns a cursor that holds the lock of e.
@@ -26,25 +26,25 @@ func lockOf(e *progress.Engine) lockCursor {
 
 // moveTo makes l hold the lock of e, and no other.
 func (l *lockCursor) moveTo(e *progress.Engine) {
-	if e != l.held {
-		l.held.Unlock()
+	if e != l.lockedEngine {
+		l.lockedEngine.Unlock()
 		e.Lock()
-		l.held, l.closed = e, e.IsClosed()
+		l.lockedEngine, l.isEngineClosed = e, e.IsClosed()
 	}
 }
 
 // release ends the use of l.
-func (l *lockCursor) release() { l.held.Unlock() }
+func (l *lockCursor) release() { l.lockedEngine.Unlock() }
 
 // progress polls each engine of the requests once.
 func (l *lockCursor) progress(reqs []Request) {
 	var space [8]*progress.Engine // A larger number allocates.
 	polled := space[:0]
 	for _, q := range reqs {
-		if q.r != nil && !slices.Contains(polled, q.r.Engine()) {
-			polled = append(polled, q.r.Engine())
-			l.moveTo(q.r.Engine())
-			l.held.Progress()
+		if q.pmlRequest != nil && !slices.Contains(polled, q.pmlRequest.Engine()) {
+			polled = append(polled, q.pmlRequest.Engine())
+			l.moveTo(q.pmlRequest.Engine())
+			l.lockedEngine.Progress()
 		}
 	}
 }
@@ -53,8 +53,8 @@ func (l *lockCursor) progress(reqs []Request) {
 // If l is nil, the lock is held and the engine is open.
 func takeOneOf(l *lockCursor, q Request) (Status, bool, error) {
 	if l != nil {
-		l.moveTo(q.r.Engine())
-		if l.closed && q.r.Live(q.gen) && (!q.r.Done() || q.r.Suspended(q.gen) != nil) {
+		l.moveTo(q.pmlRequest.Engine())
+		if l.isEngineClosed && q.pmlRequest.Live(q.generation) && (!q.pmlRequest.Done() || q.pmlRequest.Suspended(q.generation) != nil) {
 			return noMessage(), true, errInactive()
 		}
 	}
@@ -68,7 +68,7 @@ func testAnyEngine(reqs []Request) (int, Status, bool, error) {
 	defer lock.release()
 	for round := range 2 {
 		for i, q := range reqs {
-			if q.r == nil {
+			if q.pmlRequest == nil {
 				continue
 			}
 			if s, done, err := takeOneOf(&lock, q); done {
@@ -106,12 +106,12 @@ func waitEngines(ctx context.Context, reqs []Request) {
 	e, _ := engineOf(reqs)
 	lock := lockOf(e)
 	for _, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
-		lock.moveTo(q.r.Engine())
-		if q.r.Live(q.gen) && !q.r.Done() {
-			_ = m.Add(lock.held, &q.r.Completion)
+		lock.moveTo(q.pmlRequest.Engine())
+		if q.pmlRequest.Live(q.generation) && !q.pmlRequest.Done() {
+			_ = m.Add(lock.lockedEngine, &q.pmlRequest.Completion)
 		}
 	}
 	lock.release()
@@ -135,14 +135,14 @@ func addAll(m *progress.MultiWait, reqs []Request) (ready bool, err error) {
 	lock := lockOf(e)
 	defer lock.release()
 	for _, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
-		lock.moveTo(q.r.Engine())
-		if !q.r.Live(q.gen) || q.r.Done() {
+		lock.moveTo(q.pmlRequest.Engine())
+		if !q.pmlRequest.Live(q.generation) || q.pmlRequest.Done() {
 			return true, nil
 		}
-		switch err := m.Add(lock.held, &q.r.Completion); {
+		switch err := m.Add(lock.lockedEngine, &q.pmlRequest.Completion); {
 		case errors.Is(err, ErrClosed):
 			return true, nil
 		case err != nil:

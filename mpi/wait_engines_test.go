@@ -92,7 +92,7 @@ var collectors = map[string]func(context.Context, []Request) (taken, error){
 			return nil, err
 		}
 		for i, s := range st {
-			if active[i].r != nil {
+			if active[i].pmlRequest != nil {
 				all[i] = s
 			}
 		}
@@ -152,7 +152,7 @@ var collectors = map[string]func(context.Context, []Request) (taken, error){
 			}
 			all := taken{}
 			for i, s := range st {
-				if active[i].r != nil {
+				if active[i].pmlRequest != nil {
 					all[i] = s
 				}
 			}
@@ -212,7 +212,7 @@ func TestWaits_RandomEnginesAndOrder_TakeEachRequestOnce(t *testing.T) {
 					case ok && o.Engine() != gone && (s.Tag != i || errors.Is(s.Err, errStub) != (i%4 == 0) || o.released != 1):
 						r.Errorf("request %d: %+v, released %d times", i, s, o.released)
 					}
-					if reqs[i].r != nil {
+					if reqs[i].pmlRequest != nil {
 						r.Errorf("request %d is still in the slice", i)
 					}
 				}

@@ -28,16 +28,16 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 			break
 		}
 		q := reqs[i]
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			keep(reqs, st, i, i, noMessage(), nil)
 			continue
 		}
-		if other := q.r.Engine(); other != e {
+		if other := q.pmlRequest.Engine(); other != e {
 			unlock(e)
 			e = other
 			e.Lock()
 		}
-		if !q.r.Done() {
+		if !q.pmlRequest.Done() {
 			if progress.SeveralEngines() && hasSeveral(reqs[i:]) {
 				e.Unlock()
 				waitEngines(ctx, reqs[i:])
@@ -46,8 +46,8 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 				waitLast(ctx, e, reqs[i:]) // By then most others are complete.
 			}
 		}
-		s, err := q.r.WaitLocked(ctx, q.gen, nil) // All paths are polled, because other requests may complete.
-		if err != nil && q.r.Suspended(q.gen) != nil {
+		s, err := q.pmlRequest.WaitLocked(ctx, q.generation, nil) // All paths are polled, because other requests may complete.
+		if err != nil && q.pmlRequest.Suspended(q.generation) != nil {
 			suspended = append(suspended, i)
 			if st != nil { // ctx may end.
 				st[i] = noMessage()
@@ -57,7 +57,7 @@ func WaitAll(ctx context.Context, reqs []Request, st []Status) error {
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("request %d: %w", i, requestError(ctx, err)))
-			if ctx != nil && ctx.Err() != nil && q.r.Live(q.gen) {
+			if ctx != nil && ctx.Err() != nil && q.pmlRequest.Live(q.generation) {
 				unlock(e)
 				rest := sweep(reqs[i:], tail(st, i))
 				return errors.Join(append(failed, rest)...)
@@ -85,7 +85,7 @@ func takeDone(e *progress.Engine, reqs []Request, st []Status) int {
 		if st != nil {
 			s = (*pml.Status)(&st[i])
 		}
-		if q.r == nil || q.r.Engine() != e || !q.r.TakeDone(q.gen, s) {
+		if q.pmlRequest == nil || q.pmlRequest.Engine() != e || !q.pmlRequest.TakeDone(q.generation, s) {
 			return i
 		}
 		*q = Request{}
@@ -98,10 +98,10 @@ func takeDone(e *progress.Engine, reqs []Request, st []Status) int {
 func waitLast(ctx context.Context, e *progress.Engine, reqs []Request) {
 	for i := len(reqs) - 1; i > 0; i-- {
 		q := &reqs[i]
-		if q.r == nil || q.r.Engine() != e || !q.r.Live(q.gen) || q.r.Done() {
+		if q.pmlRequest == nil || q.pmlRequest.Engine() != e || !q.pmlRequest.Live(q.generation) || q.pmlRequest.Done() {
 			continue
 		}
-		_ = e.Wait(ctx, &q.r.Completion, nil)
+		_ = e.Wait(ctx, &q.pmlRequest.Completion, nil)
 		return
 	}
 }
@@ -188,14 +188,14 @@ func TestAll(reqs []Request, st []Status) (bool, error) {
 // suspended then.
 func allDone(lock *lockCursor, reqs []Request) (all bool, err error) {
 	for i, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
-		lock.moveTo(q.r.Engine())
-		if q.r.Live(q.gen) && !q.r.Done() && !lock.closed {
+		lock.moveTo(q.pmlRequest.Engine())
+		if q.pmlRequest.Live(q.generation) && !q.pmlRequest.Done() && !lock.isEngineClosed {
 			return false, nil
 		}
-		if why := q.r.Suspended(q.gen); why != nil && !lock.closed {
+		if why := q.pmlRequest.Suspended(q.generation); why != nil && !lock.isEngineClosed {
 			err = errors.Join(err, fmt.Errorf("request %d: %w", i, why))
 		}
 	}
@@ -206,15 +206,15 @@ func allDone(lock *lockCursor, reqs []Request) (all bool, err error) {
 // whether others have another engine.
 func engineOf(reqs []Request) (e *progress.Engine, several bool) {
 	first := 0
-	for first < len(reqs) && reqs[first].r == nil {
+	for first < len(reqs) && reqs[first].pmlRequest == nil {
 		first++
 	}
 	if first == len(reqs) {
 		return nil, false
 	}
-	e = reqs[first].r.Engine()
+	e = reqs[first].pmlRequest.Engine()
 	for _, q := range reqs[first+1:] {
-		if q.r != nil && q.r.Engine() != e {
+		if q.pmlRequest != nil && q.pmlRequest.Engine() != e {
 			return e, true
 		}
 	}
@@ -229,8 +229,8 @@ func hasSeveral(reqs []Request) bool {
 
 // takeOne is Test of one request without progress. Its engine's lock is held. The result is false for a suspended one.
 func takeOne(q Request) (Status, bool, error) {
-	s, done, err := q.r.Take(q.gen)
-	if done || err == nil || q.r.Suspended(q.gen) == nil {
+	s, done, err := q.pmlRequest.Take(q.generation)
+	if done || err == nil || q.pmlRequest.Suspended(q.generation) == nil {
 		return Status(s), done || err != nil, err
 	}
 	return noMessage(), false, nil
@@ -267,13 +267,13 @@ func waitAny(ctx context.Context, reqs []Request) error {
 	e.Lock()
 	defer e.Unlock()
 	for _, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
-		if !q.r.Live(q.gen) {
+		if !q.pmlRequest.Live(q.generation) {
 			return nil // The next test returns the error.
 		}
-		waitFor = append(waitFor, &q.r.Completion)
+		waitFor = append(waitFor, &q.pmlRequest.Completion)
 	}
 	return e.WaitAny(ctx, waitFor)
 }
@@ -293,7 +293,7 @@ func TestAny(reqs []Request) (int, Status, bool, error) {
 	defer e.Unlock()
 	for round := range 2 {
 		for i, q := range reqs {
-			if q.r == nil {
+			if q.pmlRequest == nil {
 				continue
 			}
 			if s, done, err := takeOne(q); done {
@@ -360,7 +360,7 @@ func TestSome(reqs []Request, done []int, st []Status) (int, error) {
 func takeSome(lock *lockCursor, reqs []Request, done []int, st []Status) (n int, err error) {
 	var failed []error
 	for i, q := range reqs {
-		if q.r == nil {
+		if q.pmlRequest == nil {
 			continue
 		}
 		s, complete, err := takeOneOf(lock, q)

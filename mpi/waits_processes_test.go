@@ -12,8 +12,8 @@ import (
 
 // exchange is the shared state of two ranks that are goroutines of a test.
 type exchange struct {
-	requests chan mpi.Request // of rank 1's receive
-	send     chan int         // tag of the message that rank 1 sends
+	requests    chan mpi.Request // of rank 1's receive
+	sendRequest chan int         // tag of the message that rank 1 sends
 }
 
 // Rank 0 waits for a receive of its own and
@@ -21,13 +21,13 @@ type exchange struct {
 func TestWaitAny_RequestsOfTwoProcesses_ReturnsEach(t *testing.T) {
 	for _, pml := range []string{"ob1", "cm"} {
 		t.Run(pml, func(t *testing.T) {
-			x := exchange{requests: make(chan mpi.Request), send: make(chan int)}
+			x := exchange{requests: make(chan mpi.Request), sendRequest: make(chan int)}
 			mpitest.Job{Size: 2, Params: map[string]string{"pml": pml}}.Run(t, func(ctx context.Context, c *mpi.Comm) error {
 				if c.Rank() == 1 {
 					defer close(x.requests)
 					return x.peer(ctx, c)
 				}
-				defer close(x.send)
+				defer close(x.sendRequest)
 				return x.waits(ctx, c)
 			})
 		})
@@ -46,7 +46,7 @@ func (x *exchange) peer(ctx context.Context, c *mpi.Comm) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		tag, more := <-x.send
+		tag, more := <-x.sendRequest
 		if !more {
 			return errors.Join(q.Cancel(), second(q.Wait(ctx)))
 		}
@@ -79,7 +79,7 @@ func (x *exchange) waits(ctx context.Context, c *mpi.Comm) error {
 			return err
 		}
 		if round%2 == 0 {
-			x.send <- round
+			x.sendRequest <- round
 			if err := mpi.WaitAll(ctx, reqs, nil); err != nil {
 				return err
 			}
@@ -88,7 +88,7 @@ func (x *exchange) waits(ctx context.Context, c *mpi.Comm) error {
 		if i, _, err := mpi.WaitAny(ctx, reqs); i != 1 || err != nil {
 			return fmt.Errorf("WaitAny: %d, %w", i, err)
 		}
-		x.send <- round
+		x.sendRequest <- round
 		done, st := make([]int, 2), make([]mpi.Status, 2)
 		if n, err := mpi.WaitSome(ctx, reqs, done, st); n != 1 || done[0] != 0 || st[0].Tag != round || err != nil {
 			return fmt.Errorf("WaitSome: %d %v %v, %w", n, done, st, err)
