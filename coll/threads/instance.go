@@ -22,8 +22,8 @@ type Instance struct {
 	// Releases the bell.
 	releaseBell func()
 
-	// Latest phase in which this rank has arrived. Only the steps of queue[0] change it.
-	phase uint32
+	// Latest phase in which this rank has arrived. Only the steps of pendingOps[0] change it.
+	arrivedPhase uint32
 	// Sum of the checksums of its arrivals.
 	checksumTotal uint64
 	// Latest phase in which all ranks are known to have posted, if flat.
@@ -31,16 +31,16 @@ type Instance struct {
 	// Local rank whose post is awaited next in this phase, if flat.
 	nextAwaited int
 	// Operations that have begun here, in order.
-	queue []pendingOp
+	pendingOps []pendingOp
 	// Whether work has stopped because a member has withdrawn its slices.
 	isLost bool
 }
 
 // pendingOp is a pending operation.
 type pendingOp struct {
-	sequence uint32
-	code     uint32
-	total    uint64
+	sequence   uint32
+	opCode     uint32
+	totalBytes uint64
 }
 
 var (
@@ -135,8 +135,8 @@ func (x *Instance) Withdraw(*coll.Call) bool {
 	if t.isQuiet.Load() {
 		return true
 	}
-	for i := range t.working {
-		if t.working[i].value.Load() != 0 {
+	for i := range t.workingFlags {
+		if t.workingFlags[i].value.Load() != 0 {
 			return false
 		}
 	}

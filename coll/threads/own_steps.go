@@ -35,10 +35,10 @@ const (
 // PollStep implements coll.Instance. An arrival costs an atomic operation at one level of the tree, and
 // rarely more. A poll costs a load.
 func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
-	if n := len(x.queue); n == 0 || int32(c.Sequence-x.queue[n-1].sequence) > 0 { // The step may be polled again.
-		x.queue = append(x.queue, newPendingOp(s, c))
+	if n := len(x.pendingOps); n == 0 || int32(c.Sequence-x.pendingOps[n-1].sequence) > 0 { // The step may be polled again.
+		x.pendingOps = append(x.pendingOps, newPendingOp(s, c))
 	}
-	if x.queue[0].sequence != c.Sequence {
+	if x.pendingOps[0].sequence != c.Sequence {
 		return false, nil
 	}
 	if done, err := x.executeStep(s, c); !done {
@@ -51,7 +51,7 @@ func (x *Instance) PollStep(s *coll.Step, c *coll.Call) (done bool, err error) {
 		if x.isLost {
 			return false, errWithdrawn
 		}
-		x.queue = x.queue[:copy(x.queue, x.queue[1:])]
+		x.pendingOps = x.pendingOps[:copy(x.pendingOps, x.pendingOps[1:])]
 	}
 	return true, nil
 }
@@ -91,13 +91,13 @@ func (x *Instance) executeStep(s *coll.Step, c *coll.Call) (done bool, err error
 		}
 		return x.arrive(s.Do & modes)
 	case awaitPost:
-		return x.hasPosted(int(s.Peer), x.phase+1, uint64(s.Buf.At), c)
+		return x.hasPosted(int(s.Peer), x.arrivedPhase+1, uint64(s.Buf.At), c)
 	case awaitAll:
 		return x.allPosted(c)
 	case awaitGathered:
 		return x.hasGateReached(gatheredGateIndex, c), nil
 	case awaitWork:
-		if hasReached(t.gatheredGate.word.Load(), x.phase) {
+		if hasReached(t.gatheredGate.reachedPhase.Load(), x.arrivedPhase) {
 			return true, nil
 		}
 		return x.hasGateReached(releasedGateIndex, c), nil
@@ -106,10 +106,10 @@ func (x *Instance) executeStep(s *coll.Step, c *coll.Call) (done bool, err error
 			return false, nil
 		}
 		if s.N > 0 && s.Buf.Slot != coll.In {
-			copy(c.At(s.Buf, s.N), t.releasedGate.result[:s.N])
+			copy(c.At(s.Buf, s.N), t.releasedGate.inlineResult[:s.N])
 		}
 	case complete:
-		t.completePhase(x.phase)
+		t.completePhase(x.arrivedPhase)
 	}
 	return true, nil
 }
@@ -119,25 +119,25 @@ func (x *Instance) isComplete(c *coll.Call) bool {
 	if !x.layout.isFlat {
 		return x.hasGateReached(releasedGateIndex, c)
 	}
-	if x.knownPhase == x.phase {
+	if x.knownPhase == x.arrivedPhase {
 		return true
 	}
 	for localRank := range x.team.ranks {
-		l := &x.team.posts[slotOf(localRank, x.phase)]
-		for !hasReached(atomic.LoadUint32(&l.phase), x.phase) {
+		l := &x.team.posts[slotOf(localRank, x.arrivedPhase)]
+		for !hasReached(atomic.LoadUint32(&l.phase), x.arrivedPhase) {
 			if !c.IsWaiterAsleep || !x.team.listForPost(x.localRank, localRank) {
 				return false
 			}
 		}
 	}
-	x.knownPhase = x.phase
+	x.knownPhase = x.arrivedPhase
 	return true
 }
 
 // hasGateReached reports whether a gate has reached this phase. A rank that is about to sleep is listed
 // there.
 func (x *Instance) hasGateReached(gate int, c *coll.Call) bool {
-	for !hasReached(x.team.gate(gate).word.Load(), x.phase) {
+	for !hasReached(x.team.gate(gate).reachedPhase.Load(), x.arrivedPhase) {
 		if !c.IsWaiterAsleep || !x.team.listSleeper(x.localRank, gate) {
 			return false
 		}
@@ -147,15 +147,15 @@ func (x *Instance) hasGateReached(gate int, c *coll.Call) bool {
 
 // nextPost returns this rank's post for the next phase, and whether it has been posted.
 func (x *Instance) nextPost() (l *post, isPosted bool) {
-	l = &x.team.posts[slotOf(x.localRank, x.phase+1)]
-	return l, l.phase == x.phase+1
+	l = &x.team.posts[slotOf(x.localRank, x.arrivedPhase+1)]
+	return l, l.phase == x.arrivedPhase+1
 }
 
 // publish publishes the first ready bytes of a slice. Later calls publish more of it.
 func (x *Instance) publish(out []byte, ready uint64) {
 	l, isPosted := x.nextPost()
 	if !isPosted {
-		x.team.slices[slotOf(x.localRank, x.phase+1)] = published{in: out}
+		x.team.publishedSlices[slotOf(x.localRank, x.arrivedPhase+1)] = published{in: out}
 		x.postNext(ready)
 		return
 	}
@@ -170,13 +170,13 @@ func (x *Instance) postOperand(s *coll.Step, c *coll.Call) {
 		return
 	}
 	if s.N <= maxInline {
-		copy(l.data[:], c.At(s.From, s.N))
+		copy(l.inlineOperand[:], c.At(s.From, s.N))
 	} else {
 		p := published{in: c.At(s.From, s.N)}
 		if s.Buf.Slot != coll.In {
 			p.out = c.At(s.Buf, s.N)
 		}
-		x.team.slices[slotOf(x.localRank, x.phase+1)] = p
+		x.team.publishedSlices[slotOf(x.localRank, x.arrivedPhase+1)] = p
 	}
 	x.postNext(uint64(s.N))
 }
@@ -187,26 +187,26 @@ func (x *Instance) postNext(ready uint64) {
 	if isPosted {
 		return
 	}
-	l.code, l.totalBytes = x.queue[0].code, x.queue[0].total
+	l.opCode, l.totalBytes = x.pendingOps[0].opCode, x.pendingOps[0].totalBytes
 	cpu.Store64(&l.readyBytes, ready)
-	atomic.StoreUint32(&l.phase, x.phase+1)
+	atomic.StoreUint32(&l.phase, x.arrivedPhase+1)
 	x.team.wakeForPost(x.localRank)
 	if x.layout.isFlat { // Other cores own the next post. It is fetched while they poll this one.
-		cpu.PrefetchWrite(&x.team.posts[slotOf(x.localRank, x.phase+2)].totalBytes)
+		cpu.PrefetchWrite(&x.team.posts[slotOf(x.localRank, x.arrivedPhase+2)].totalBytes)
 	}
 }
 
 // arrive arrives in the next phase, in which this rank has posted.
 func (x *Instance) arrive(mode uint8) (done bool, err error) {
 	t := x.team
-	x.phase++
+	x.arrivedPhase++
 	if x.layout.isFlat {
 		return true, nil
 	}
-	o := &x.queue[0]
-	add := checksum(o.code, o.total)
+	o := &x.pendingOps[0]
+	add := checksum(o.opCode, o.totalBytes)
 	x.checksumTotal += add
-	last, err := t.arrive(x.localRank, x.phase, add, x.checksumTotal)
+	last, err := t.arrive(x.localRank, x.arrivedPhase, add, x.checksumTotal)
 	if err != nil {
 		return false, err
 	}
@@ -215,15 +215,15 @@ func (x *Instance) arrive(mode uint8) (done bool, err error) {
 	}
 	switch mode {
 	case thenComplete:
-		t.completePhase(x.phase)
+		t.completePhase(x.arrivedPhase)
 	case thenGather:
-		t.gatheredGate.word.Store(x.phase)
+		t.gatheredGate.reachedPhase.Store(x.arrivedPhase)
 		t.gatheredGate.wake()
 	case thenWork:
-		t.work.done.Store(0)
-		t.work.claims.Store(uint64(x.phase) << 32)
-		t.gatheredGate.word.Store(x.phase)
-		if o.total > maxInline && o.total*uint64(len(t.ranks)) >= wakeForWorkFrom {
+		t.work.doneChunks.Store(0)
+		t.work.chunkClaims.Store(uint64(x.arrivedPhase) << 32)
+		t.gatheredGate.reachedPhase.Store(x.arrivedPhase)
+		if o.totalBytes > maxInline && o.totalBytes*uint64(len(t.ranks)) >= wakeForWorkFrom {
 			t.releasedGate.wake()
 		}
 	}
@@ -237,11 +237,11 @@ const wakeForWorkFrom = 8 << 20
 // allPosted reports whether all ranks have posted in this phase.
 func (x *Instance) allPosted(c *coll.Call) (bool, error) {
 	for ; x.nextAwaited < len(x.team.ranks); x.nextAwaited++ {
-		if done, err := x.hasPosted(x.nextAwaited, x.phase, 0, c); !done {
+		if done, err := x.hasPosted(x.nextAwaited, x.arrivedPhase, 0, c); !done {
 			return false, err
 		}
 	}
-	x.nextAwaited, x.knownPhase = 0, x.phase
+	x.nextAwaited, x.knownPhase = 0, x.arrivedPhase
 	return true, nil
 }
 
@@ -251,8 +251,8 @@ func (x *Instance) hasPosted(localRank int, phase uint32, ready uint64, c *coll.
 	l := &x.team.posts[slotOf(localRank, phase)]
 	for {
 		if now := atomic.LoadUint32(&l.phase); hasReached(now, phase) {
-			o := &x.queue[0]
-			if now != phase || l.code != o.code || l.totalBytes != o.total {
+			o := &x.pendingOps[0]
+			if now != phase || l.opCode != o.opCode || l.totalBytes != o.totalBytes {
 				return false, x.failDifferent(localRank, l)
 			}
 			if atomic.LoadUint64(&l.readyBytes) >= ready {
@@ -266,8 +266,8 @@ func (x *Instance) hasPosted(localRank int, phase uint32, ready uint64, c *coll.
 }
 
 func (x *Instance) failDifferent(localRank int, l *post) error {
-	o := &x.queue[0]
-	return x.team.fail(differError(x.team.ranks[x.localRank], &post{code: o.code, totalBytes: o.total}, x.team.ranks[localRank], l))
+	o := &x.pendingOps[0]
+	return x.team.fail(differError(x.team.ranks[x.localRank], &post{opCode: o.opCode, totalBytes: o.totalBytes}, x.team.ranks[localRank], l))
 }
 
 // AwaitedRank implements coll.BlockReporter.
@@ -277,8 +277,8 @@ func (x *Instance) AwaitedRank(s *coll.Step) int {
 		return t.ranks[s.Peer]
 	}
 	for localRank := range t.ranks {
-		at := slotOf(localRank, x.phase)
-		if localRank != x.localRank && !hasReached(atomic.LoadUint32(&t.posts[at].phase), x.phase) {
+		at := slotOf(localRank, x.arrivedPhase)
+		if localRank != x.localRank && !hasReached(atomic.LoadUint32(&t.posts[at].phase), x.arrivedPhase) {
 			return t.ranks[localRank]
 		}
 	}

@@ -14,7 +14,7 @@ var (
 type steps struct {
 	*coll.Schedule
 	layout     *layout
-	code       int
+	opCode     int
 	totalBytes int
 	localRank  int
 }
@@ -25,13 +25,13 @@ func (l *layout) newSteps(s *coll.Schedule, m coll.Member, op coll.Operation, ro
 
 // addOwn adds a step that depends on all previous ones.
 func (w steps) addOwn(what uint8, buf, from coll.Ref) {
-	w.Own(what, w.code, w.totalBytes, buf, from)
+	w.Own(what, w.opCode, w.totalBytes, buf, from)
 	w.Wait()
 }
 
 // awaitPost waits until a rank has published ready bytes in the next phase.
 func (w steps) awaitPost(localRank, ready int) {
-	w.Own(awaitPost, localRank, w.totalBytes, coll.Ref{At: ready}, coll.Ref{At: w.code})
+	w.Own(awaitPost, localRank, w.totalBytes, coll.Ref{At: ready}, coll.Ref{At: w.opCode})
 	w.Wait()
 }
 
@@ -116,7 +116,7 @@ func (w steps) publishOut(mode uint8) {
 	case w.layout.isFlat:
 		w.addOwn(awaitAll, nothing, nothing)
 	default:
-		w.Own(awaitComplete, w.code, w.totalBytes, nothing, nothing)
+		w.Own(awaitComplete, w.opCode, w.totalBytes, nothing, nothing)
 		w.Wait()
 	}
 }
@@ -183,7 +183,7 @@ func (w steps) combine(a *coll.Args, to coll.Ref, wants bool) {
 	if !wants {
 		to = nothing
 	}
-	temp := w.NewTemp(min(a.Size, w.layout.unit(a.ElemSize, w.layout.chunk)))
+	temp := w.NewTemp(min(a.Size, w.layout.unit(a.ElemSize, w.layout.chunkSize)))
 	operand := a.Input().Slot
 	if to.Slot == coll.Temp {
 		operand = coll.In // Do not accumulate the result in an operand.

@@ -20,10 +20,10 @@ type team struct {
 	ranks   []int
 	members []member
 	// Indexed by slotOf.
-	posts    []post
-	slices   []published
-	working  []paddedFlag // By local rank.
-	counters [][]counter
+	posts           []post
+	publishedSlices []published
+	workingFlags    []paddedFlag // By local rank.
+	arrivalCounters [][]counter
 
 	// Without a word, because posts have their phase.
 	postGate gate
@@ -53,13 +53,13 @@ type post struct {
 	// Phase, counted from 1. It is stored last, atomically.
 	phase uint32
 	// Operation and root.
-	code       uint32
+	opCode     uint32
 	totalBytes uint64 // Args.Size.
 	// Bytes of the published slice that may be read. Accessed atomically.
 	readyBytes uint64
 	_          [8]byte
 	// Operand of at most maxInline bytes.
-	data [maxInline]byte
+	inlineOperand [maxInline]byte
 }
 
 // published has the slices of a larger operand. The rank must not return from the operation while
@@ -88,21 +88,21 @@ const fanIn = 8
 
 // gate is a word for which ranks wait, with the list of sleeping ranks.
 type gate struct {
-	word     atomic.Uint32
-	sleepers atomic.Pointer[sleeper]
+	reachedPhase atomic.Uint32
+	sleepers     atomic.Pointer[sleeper]
 	// Result for operands in posts, used by releasedGate only.
-	result [maxInline]byte
-	_      [80]byte
+	inlineResult [maxInline]byte
+	_            [80]byte
 }
 
 // work distributes the chunks of a reduction.
 type work struct {
 	// Phase in the upper half, next chunk in the lower half.
-	claims atomic.Uint64
-	_      [56]byte
+	chunkClaims atomic.Uint64
+	_           [56]byte
 	// Number of completed chunks.
-	done atomic.Uint32
-	_    [124]byte
+	doneChunks atomic.Uint32
+	_          [124]byte
 }
 
 // member is the shared part of a rank.
@@ -118,19 +118,19 @@ const gateCount = 3
 
 // sleeper is the entry of a rank in the list of a gate.
 type sleeper struct {
-	isListed atomic.Bool
-	next     *sleeper
-	bell     *progress.RemoteBell
+	isListed    atomic.Bool
+	nextSleeper *sleeper
+	bell        *progress.RemoteBell
 }
 
 func newTeam(ranks []int) *team {
 	n := len(ranks)
-	t := &team{ranks: ranks, members: make([]member, n), slices: make([]published, n*postSlots)}
+	t := &team{ranks: ranks, members: make([]member, n), publishedSlices: make([]published, n*postSlots)}
 	t.posts = mem.Of[post](ring.Aligned(n * postSlots * mem.Size[post]()))
-	t.working = mem.Of[paddedFlag](ring.Aligned(n * mem.Size[paddedFlag]()))
+	t.workingFlags = mem.Of[paddedFlag](ring.Aligned(n * mem.Size[paddedFlag]()))
 	for k := n; k > 1; {
 		k = (k + fanIn - 1) / fanIn
-		t.counters = append(t.counters, mem.Of[counter](ring.Aligned(k*mem.Size[counter]())))
+		t.arrivalCounters = append(t.arrivalCounters, mem.Of[counter](ring.Aligned(k*mem.Size[counter]())))
 	}
 	for i := range t.members {
 		s := &t.members[i]
@@ -187,8 +187,8 @@ func (t *team) listSleeper(localRank, number int) bool {
 		return false
 	}
 	for {
-		s.next = g.sleepers.Load()
-		if g.sleepers.CompareAndSwap(s.next, s) {
+		s.nextSleeper = g.sleepers.Load()
+		if g.sleepers.CompareAndSwap(s.nextSleeper, s) {
 			return true
 		}
 	}
@@ -201,7 +201,7 @@ func (g *gate) wake() {
 		return
 	}
 	for s := g.sleepers.Swap(nil); s != nil; {
-		next, bell := s.next, s.bell
+		next, bell := s.nextSleeper, s.bell
 		s.isListed.Store(false)
 		bell.Ring()
 		s = next
@@ -210,7 +210,7 @@ func (g *gate) wake() {
 
 // completePhase completes a phase.
 func (t *team) completePhase(phase uint32) {
-	t.releasedGate.word.Store(phase)
+	t.releasedGate.reachedPhase.Store(phase)
 	t.releasedGate.wake()
 }
 
@@ -235,7 +235,7 @@ func (t *team) failureErr() error {
 func (t *team) arrive(localRank int, phase uint32, add, sum uint64) (last bool, err error) {
 	below, first, span := len(t.ranks), 0, 1
 	at := localRank
-	for _, level := range t.counters {
+	for _, level := range t.arrivalCounters {
 		group := at / fanIn
 		k := uint64(min(fanIn, below-group*fanIn))
 		span *= fanIn
@@ -256,7 +256,7 @@ func (t *team) arrive(localRank int, phase uint32, add, sum uint64) (last bool, 
 func (t *team) findDifference(phase uint32, first, end int) error {
 	a := &t.posts[slotOf(first, phase)]
 	for localRank := first + 1; localRank < end; localRank++ {
-		if b := &t.posts[slotOf(localRank, phase)]; a.code != b.code || a.totalBytes != b.totalBytes {
+		if b := &t.posts[slotOf(localRank, phase)]; a.opCode != b.opCode || a.totalBytes != b.totalBytes {
 			return differError(t.ranks[first], a, t.ranks[localRank], b)
 		}
 	}
@@ -265,7 +265,7 @@ func (t *team) findDifference(phase uint32, first, end int) error {
 
 func differError(rank int, a *post, other int, b *post) error {
 	return fmt.Errorf("rank %d called %s of %d bytes and rank %d called %s of %d bytes: members must pass equal arguments",
-		rank, codeName(a.code), a.totalBytes, other, codeName(b.code), b.totalBytes)
+		rank, codeName(a.opCode), a.totalBytes, other, codeName(b.opCode), b.totalBytes)
 }
 
 // codeOf returns the code of an operation and its root.

@@ -25,14 +25,14 @@ func Component() coll.Component { return component{} }
 type component struct{}
 
 type params struct {
-	FlatRanks  int            `param:"flat_ranks" default:"2" min:"1" max:"64" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, that poll each other. More ranks, or several processes, count arrivals in a tree. On 2 processors 4 ranks are faster in a tree; not measured on more."`
-	Chunk      framework.Size `param:"chunk" default:"16KiB" min:"64B" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest part of a reduction that a rank combines at a time. It should fit into the first-level cache."`
-	FewRanks   int            `param:"few_ranks" default:"8" min:"0" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, whose smaller operands are left to coll.shm (see bcast_from). With 16 ranks on 2 processors allreduce of 1 KiB took coll.shm 27 us and takes 12, with 64 it took 620 and takes 67."`
-	Bcast      framework.Size `param:"bcast_from" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks read the slice of the root. 2 ranks: 16 KiB took coll.shm 276 ns and 300 here, 32 KiB 569 and 408."`
-	Reduce     framework.Size `param:"reduce_from" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size above which few ranks combine out of each other's slices in reduce, if coll.shm serves it."`
-	ReduceOf2  framework.Size `param:"reduce_from_of_two" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two ranks: 8 KiB took coll.shm 240 ns and 389 here, 32 KiB 946 and 613."`
-	Allreduce  framework.Size `param:"allreduce_from" default:"4KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks combine out of each other's slices in allreduce. 2 ranks: 2 KiB took coll.shm 216 ns and 288 here, 4 KiB 350 and 325."`
-	ReduceMost framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest reduction over several processes that is combined process by process, as in coll.hier. Within one process there is no limit."`
+	FlatRanks     int            `param:"flat_ranks" default:"2" min:"1" max:"64" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, that poll each other. More ranks, or several processes, count arrivals in a tree. On 2 processors 4 ranks are faster in a tree; not measured on more."`
+	ChunkSize     framework.Size `param:"chunk" default:"16KiB" min:"64B" max:"16MiB" unit:"bytes" level:"tuner" scope:"process" doc:"Largest part of a reduction that a rank combines at a time. It should fit into the first-level cache."`
+	FewRanks      int            `param:"few_ranks" default:"8" min:"0" level:"tuner" scope:"process" doc:"Maximum number of ranks, all in one process, whose smaller operands are left to coll.shm (see bcast_from). With 16 ranks on 2 processors allreduce of 1 KiB took coll.shm 27 us and takes 12, with 64 it took 620 and takes 67."`
+	BcastFrom     framework.Size `param:"bcast_from" default:"32KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks read the slice of the root. 2 ranks: 16 KiB took coll.shm 276 ns and 300 here, 32 KiB 569 and 408."`
+	ReduceFrom    framework.Size `param:"reduce_from" default:"8KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size above which few ranks combine out of each other's slices in reduce, if coll.shm serves it."`
+	ReduceOf2From framework.Size `param:"reduce_from_of_two" default:"16KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"The same for two ranks: 8 KiB took coll.shm 240 ns and 389 here, 32 KiB 946 and 613."`
+	AllreduceFrom framework.Size `param:"allreduce_from" default:"4KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Size from which few ranks combine out of each other's slices in allreduce. 2 ranks: 2 KiB took coll.shm 216 ns and 288 here, 4 KiB 350 and 325."`
+	ReduceMost    framework.Size `param:"reduce_most" default:"512KiB" min:"0" unit:"bytes" level:"tuner" scope:"process" doc:"Largest reduction over several processes that is combined process by process, as in coll.hier. Within one process there is no limit."`
 }
 
 func (component) Info() framework.Info {
@@ -78,11 +78,11 @@ func (p *params) thresholds(ranks, procs int) (bcast, reduce, allreduce int) {
 	if procs > 1 || ranks > p.FewRanks {
 		return 0, 0, 0
 	}
-	reduce = int(p.Reduce) + 1
+	reduce = int(p.ReduceFrom) + 1
 	if ranks == 2 {
-		reduce = int(p.ReduceOf2) + 1
+		reduce = int(p.ReduceOf2From) + 1
 	}
-	return int(p.Bcast), reduce, int(p.Allreduce)
+	return int(p.BcastFrom), reduce, int(p.AllreduceFrom)
 }
 
 // layout has the local ranks of a communicator's ranks in their processes. It is equal in all
@@ -92,12 +92,12 @@ type layout struct {
 	coll.Placement
 
 	// Whether each rank polls all others.
-	isFlat bool
-	chunk  int
+	isFlat    bool
+	chunkSize int
 }
 
 func newLayout(shape coll.Shape, par *params) *layout {
-	return &layout{Placement: shape.Procs, isFlat: shape.Procs.Count() == 1 && shape.Size <= par.FlatRanks, chunk: int(par.Chunk)}
+	return &layout{Placement: shape.Procs, isFlat: shape.Procs.Count() == 1 && shape.Size <= par.FlatRanks, chunkSize: int(par.ChunkSize)}
 }
 
 func (l *layout) name() string {

@@ -31,18 +31,18 @@ func (v variant) Query(_ any, shape coll.Shape) *coll.Offer {
 
 func TestContract_SmallChunks(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(variant{params: params{FlatRanks: 1, Chunk: 64, ReduceMost: 1 << 20}}).Run(t)
+	colltest.Cases(variant{params: params{FlatRanks: 1, ChunkSize: 64, ReduceMost: 1 << 20}}).Run(t)
 }
 
 func TestContract_AllFlat(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	colltest.Cases(variant{params: params{FlatRanks: 64, Chunk: 64, ReduceMost: 1 << 20}}).Run(t)
+	colltest.Cases(variant{params: params{FlatRanks: 64, ChunkSize: 64, ReduceMost: 1 << 20}}).Run(t)
 }
 
 // TestSchedules prints the steps of each member.
 func TestSchedules(t *testing.T) {
 	scripttest.Run(t, "testdata/*.txt", func() func(string) ([]string, error) {
-		return colltest.Script(Component(), &params{FlatRanks: 2, Chunk: framework.Size(16 << 10), ReduceMost: 1 << 20})
+		return colltest.Script(Component(), &params{FlatRanks: 2, ChunkSize: framework.Size(16 << 10), ReduceMost: 1 << 20})
 	})
 }
 

@@ -23,7 +23,7 @@ func newTestTeam(t testing.TB, par *params, n int, opt progress.Options) *collte
 	return team
 }
 
-var standard = params{FlatRanks: 2, Chunk: 16 << 10, ReduceMost: 512 << 10}
+var standard = params{FlatRanks: 2, ChunkSize: 16 << 10, ReduceMost: 512 << 10}
 
 // sum is the sum of uint64 values.
 var sum = colltest.Sum64

@@ -83,7 +83,7 @@ func TestWithdraw_ContextEndsAtAnyTime_BuffersAreTheCallersAgain(t *testing.T) {
 	const size = 40000
 	for _, n := range []int{2, 4, 5, 12} {
 		for seed := range uint64(40) {
-			team := newTestTeam(t, &params{FlatRanks: 4, Chunk: 256}, n, progress.Options{})
+			team := newTestTeam(t, &params{FlatRanks: 4, ChunkSize: 256}, n, progress.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			random := rand.New(rand.NewPCG(seed, uint64(n)))
 			leaver, after := random.IntN(n), random.IntN(2*size/8)

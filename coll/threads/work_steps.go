@@ -22,7 +22,7 @@ func (x *Instance) Work(s *coll.Step, c *coll.Call) {
 		x.foldLines(c.At(s.Buf, s.N), c)
 		return
 	}
-	working := &x.team.working[x.localRank].value
+	working := &x.team.workingFlags[x.localRank].value
 	working.Store(1) // Withdraw stores isAborted before it loads this word.
 	defer working.Store(0)
 	if x.isAborted() {
@@ -48,13 +48,13 @@ func (x *Instance) isAborted() bool {
 }
 
 func (x *Instance) fetch(s *coll.Step, c *coll.Call) {
-	at := slotOf(int(s.Peer), x.phase+1)
+	at := slotOf(int(s.Peer), x.arrivedPhase+1)
 	to := c.At(s.Buf, s.N)
 	if l := &x.team.posts[at]; l.totalBytes <= maxInline {
-		copy(to, l.data[s.From.At:])
+		copy(to, l.inlineOperand[s.From.At:])
 		return
 	}
-	from := x.team.slices[at].in[s.From.At:][:s.N]
+	from := x.team.publishedSlices[at].in[s.From.At:][:s.N]
 	for n := 0; n < len(from) && !x.isAborted(); n += copyUnit {
 		cpu.CopyShared(to[n:], from[n:min(len(from), n+copyUnit)])
 	}
@@ -70,9 +70,9 @@ func (x *Instance) foldLines(to []byte, c *coll.Call) {
 		return
 	}
 	last := len(x.team.ranks) - 1
-	copy(to, x.team.posts[slotOf(last, x.phase)].data[:])
+	copy(to, x.team.posts[slotOf(last, x.arrivedPhase)].inlineOperand[:])
 	for localRank := last - 1; localRank >= 0; localRank-- {
-		c.Apply(to, x.team.posts[slotOf(localRank, x.phase)].data[:len(to):len(to)])
+		c.Apply(to, x.team.posts[slotOf(localRank, x.arrivedPhase)].inlineOperand[:len(to):len(to)])
 	}
 }
 
@@ -81,13 +81,13 @@ func (x *Instance) foldLines(to []byte, c *coll.Call) {
 func (x *Instance) foldChunks(s *coll.Step, c *coll.Call) {
 	t, all := x.team, s.From.At
 	chunk, chunks := x.layout.chunks(all, int(s.Peer), len(t.ranks))
-	for hasReached(t.gatheredGate.word.Load(), x.phase) {
-		claim := t.work.claims.Add(1) - 1
-		if uint32(claim>>32) != x.phase || int(uint32(claim)) >= chunks {
+	for hasReached(t.gatheredGate.reachedPhase.Load(), x.arrivedPhase) {
+		claim := t.work.chunkClaims.Add(1) - 1
+		if uint32(claim>>32) != x.arrivedPhase || int(uint32(claim)) >= chunks {
 			return
 		}
 		if all <= maxInline {
-			x.foldLines(t.releasedGate.result[:all:all], c)
+			x.foldLines(t.releasedGate.inlineResult[:all:all], c)
 		} else {
 			at := int(uint32(claim)) * chunk
 			x.foldSlices(s, c, at, min(chunk, all-at))
@@ -95,8 +95,8 @@ func (x *Instance) foldChunks(s *coll.Step, c *coll.Call) {
 		if x.isLost {
 			return
 		}
-		if t.work.done.Add(1) == uint32(chunks) {
-			t.completePhase(x.phase)
+		if t.work.doneChunks.Add(1) == uint32(chunks) {
+			t.completePhase(x.arrivedPhase)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (x *Instance) foldChunks(s *coll.Step, c *coll.Call) {
 // unless that is an operand.
 func (x *Instance) foldSlices(s *coll.Step, c *coll.Call, at, n int) {
 	own := x.slices(x.localRank)
-	unit := x.layout.unit(int(s.Peer), x.layout.chunk)
+	unit := x.layout.unit(int(s.Peer), x.layout.chunkSize)
 	for end := at + n; at < end && !x.isLost; at += unit {
 		size := min(unit, end-at)
 		sum, isOwn := c.At(s.Buf, size), false
@@ -121,7 +121,7 @@ func (x *Instance) foldSlices(s *coll.Step, c *coll.Call, at, n int) {
 
 // slices returns the slices that a rank has published in this phase.
 func (x *Instance) slices(localRank int) *published {
-	return &x.team.slices[slotOf(localRank, x.phase)]
+	return &x.team.publishedSlices[slotOf(localRank, x.arrivedPhase)]
 }
 
 // accumulate combines the operands at an offset from the highest rank down. It reports false after
@@ -188,6 +188,6 @@ const minChunk = 2 << 10
 
 // chunks returns the size and number of the chunks of n bytes that ranks claim.
 func (l *layout) chunks(n, elem, ranks int) (size, number int) {
-	size = l.unit(elem, min(max(n/min(ranks, maxWorkers), minChunk), l.chunk))
+	size = l.unit(elem, min(max(n/min(ranks, maxWorkers), minChunk), l.chunkSize))
 	return size, max(1, (n+size-1)/size)
 }
