@@ -15,14 +15,14 @@ const sendWindow = 3
 func sendDown(s *coll.Schedule, block division, parent int, children []int) {
 	out := coll.Ref{Slot: coll.Out}
 	recv := func(i int) int { // Returns the number of steps after the receive.
-		if i < block.parts {
+		if i < block.partCount {
 			at, n := block.slice(out, i, i+1)
 			s.Recv(at, n, parent)
 		}
 		return len(s.Steps)
 	}
 	if parent >= 0 && len(children) == 0 {
-		for i := range block.parts {
+		for i := range block.partCount {
 			recv(i)
 		}
 		return
@@ -31,7 +31,7 @@ func sendDown(s *coll.Schedule, block division, parent int, children []int) {
 	if parent >= 0 {
 		received = recv(0)
 	}
-	for i := range block.parts {
+	for i := range block.partCount {
 		ready := received
 		if parent >= 0 {
 			received = recv(i + 1)

@@ -6,9 +6,9 @@ import "github.com/ferrympi/ferry/coll"
 // elements allow, of cache lines. Parts differ by one such unit at most. Some parts of a short
 // block are empty.
 type division struct {
-	// Size of the block and of a unit in bytes, and number of units.
-	size, unit, units int
-	parts             int
+	// In bytes.
+	blockSize, unitSize  int
+	unitCount, partCount int
 	// Explicit boundaries of the parts, nil for equal parts.
 	boundaries []int
 }
@@ -20,7 +20,7 @@ const cacheLine = 64
 func divide(size, elem, parts int) division {
 	elem = max(1, elem)
 	unit := (cacheLine + elem - 1) / elem * elem
-	return division{size: size, unit: unit, units: (size + unit - 1) / unit, parts: parts}
+	return division{blockSize: size, unitSize: unit, unitCount: (size + unit - 1) / unit, partCount: parts}
 }
 
 // maxSegments is the maximum number of segments of a block. A schedule has several steps for each.
@@ -36,7 +36,7 @@ func segments(size, elem, segment int) division {
 	segment = max(segment, size/maxSegments)
 	segment = (segment + unit - 1) / unit * unit
 	parts := size/segment + 1
-	return division{size: size, unit: segment, units: parts, parts: parts}
+	return division{blockSize: size, unitSize: segment, unitCount: parts, partCount: parts}
 }
 
 // startOf returns the start of part i, or the end of the block for i == parts.
@@ -44,7 +44,7 @@ func (p division) startOf(i int) int {
 	if p.boundaries != nil {
 		return p.boundaries[i]
 	}
-	return min(p.size, p.units*i/p.parts*p.unit)
+	return min(p.blockSize, p.unitCount*i/p.partCount*p.unitSize)
 }
 
 // slice returns the position and size of parts i to j-1 of the block at base.
@@ -55,7 +55,7 @@ func (p division) slice(base coll.Ref, i, j int) (coll.Ref, int) {
 
 // largestPart returns the size of the largest part.
 func (p division) largestPart() int {
-	return min(p.size, (p.units+p.parts-1)/p.parts*p.unit)
+	return min(p.blockSize, (p.unitCount+p.partCount-1)/p.partCount*p.unitSize)
 }
 
 // relative returns the distance from root to rank in the ring of ranks. absolute is its inverse.
@@ -67,8 +67,8 @@ func absolute(rel, root, n int) int  { return (rel + root) % n }
 // consecutive, and so are those of successive actors.
 type actors struct {
 	count int // A power of two.
-	// The ranks below 2*pairs form pairs.
-	pairs int
+	// The ranks below 2*pairCount form pairs.
+	pairCount int
 }
 
 func actorsOf(size int) actors {
@@ -76,22 +76,22 @@ func actorsOf(size int) actors {
 	for a.count*2 <= size {
 		a.count *= 2
 	}
-	a.pairs = size - a.count
+	a.pairCount = size - a.count
 	return a
 }
 
 // actorOf returns the actor of a rank, and whether the rank itself acts.
 func (a actors) actorOf(rank int) (actor int, acts bool) {
-	if rank < 2*a.pairs {
+	if rank < 2*a.pairCount {
 		return rank / 2, rank%2 == 1
 	}
-	return rank - a.pairs, true
+	return rank - a.pairCount, true
 }
 
 // rankOf returns the rank that acts for an actor.
 func (a actors) rankOf(actor int) int {
-	if actor < a.pairs {
+	if actor < a.pairCount {
 		return actor*2 + 1
 	}
-	return actor + a.pairs
+	return actor + a.pairCount
 }

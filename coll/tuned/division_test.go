@@ -25,7 +25,7 @@ func TestSegments_BlocksDiffer_SomeSegmentDiffers(t *testing.T) {
 				}
 				p, q := segments(a, elem, 16<<10), segments(b, elem, 16<<10)
 				differ := false
-				for i := 0; i < min(p.parts, q.parts) && !differ; i++ {
+				for i := 0; i < min(p.partCount, q.partCount) && !differ; i++ {
 					_, n := p.slice(coll.Ref{}, i, i+1)
 					_, m := q.slice(coll.Ref{}, i, i+1)
 					differ = n != m
@@ -44,7 +44,7 @@ func TestDivision_PartsCoverTheBlock(t *testing.T) {
 			size := count * max(1, elem)
 			for _, p := range []division{divide(size, elem, 1), divide(size, elem, 3), divide(size, elem, 16), segments(size, elem, 64), segments(size, elem, 16<<10)} {
 				end := 0
-				for i := range p.parts {
+				for i := range p.partCount {
 					at, n := p.slice(coll.Ref{}, i, i+1)
 					if at.At != end || n < 0 || n%max(1, elem) != 0 || n > p.largestPart() {
 						t.Fatalf("part %d of %+v, elements of %d, is %d bytes at %d", i, p, elem, n, at.At)

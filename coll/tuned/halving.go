@@ -7,15 +7,15 @@ import "github.com/ferrympi/ferry/coll"
 // consecutive ranks, so that the operation need not commute. (Halving between the most distant
 // actors first is equally fast, and would require that.)
 type halving struct {
-	s      *coll.Schedule
-	a      *coll.Args
-	actors actors
-	actor  int
+	schedule *coll.Schedule
+	args     *coll.Args
+	actors   actors
+	ownActor int
 	// Division into as many fragments as there are actors.
 	block division
 	// Memory of the sums, with each fragment at its final position.
-	sum coll.Ref
-	// The actor's initial operand, either sum or memory that is not modified.
+	sumMemory coll.Ref
+	// The actor's initial operand, either sumMemory or memory that is not modified.
 	operand coll.Ref
 }
 
@@ -35,17 +35,17 @@ func (h *halving) sumRange(actor, bit int) (lo, hi int) {
 
 // halve leaves the complete sums of fragments sumRange(actor, n/2) in sum.
 func (h *halving) halve() {
-	s := h.s
+	s := h.schedule
 	var temp coll.Ref
 	for bit := 1; bit < h.actors.count; bit <<= 1 {
-		peer := h.actor ^ bit
+		peer := h.ownActor ^ bit
 		rank := h.actors.rankOf(peer)
 		lo, hi := h.sumRange(peer, bit)
 		out, nOut := h.block.slice(h.operand, lo, hi)
-		lo, hi = h.sumRange(h.actor, bit)
+		lo, hi = h.sumRange(h.ownActor, bit)
 		mine, n := h.block.slice(h.operand, lo, hi)
-		sum, _ := h.block.slice(h.sum, lo, hi)
-		if below := peer < h.actor; mine != sum && !(below && h.a.IsOrdered) {
+		sum, _ := h.block.slice(h.sumMemory, lo, hi)
+		if below := peer < h.ownActor; mine != sum && !(below && h.args.IsOrdered) {
 			// The received operand becomes the sum without a copy.
 			s.Exchange(out, nOut, rank, sum, n, rank)
 			s.Combine(sum, mine, n)
@@ -56,7 +56,7 @@ func (h *halving) halve() {
 			s.Both(out, nOut, rank, temp, n, rank)
 			s.Copy(sum, mine, n)
 			s.Wait()
-			if below || !h.a.IsOrdered {
+			if below || !h.args.IsOrdered {
 				s.Combine(sum, temp, n)
 			} else {
 				s.Combine(temp, sum, n)
@@ -65,15 +65,15 @@ func (h *halving) halve() {
 			}
 		}
 		s.Wait()
-		h.operand = h.sum
+		h.operand = h.sumMemory
 	}
-	s.Copy(h.sum, h.operand, h.block.size) // A single actor has no step.
+	s.Copy(h.sumMemory, h.operand, h.block.blockSize) // A single actor has no step.
 	s.Wait()
 }
 
 // largestRange returns the size of the largest range after the step of a bit.
 func (h *halving) largestRange(bit int) int {
-	lo, hi := h.sumRange(h.actor, bit)
+	lo, hi := h.sumRange(h.ownActor, bit)
 	_, n := h.block.slice(coll.Ref{}, lo, hi)
 	return n
 }
@@ -81,19 +81,19 @@ func (h *halving) largestRange(bit int) int {
 // foldPair combines the operand of the lower member of a pair at the upper one, and reports whether
 // this member acts. The lower member has sent its input then. The sum of two is in sum.
 func (h *halving) foldPair(m coll.Member) (acts bool) {
-	s, size := h.s, h.block.size
-	h.actor, acts = h.actors.actorOf(m.Rank)
+	s, size := h.schedule, h.block.blockSize
+	h.ownActor, acts = h.actors.actorOf(m.Rank)
 	switch {
 	case !acts:
 		s.Send(h.operand, size, m.Rank+1)
-	case h.actor < h.actors.pairs:
+	case h.ownActor < h.actors.pairCount:
 		temp := s.NewTemp(size)
 		s.Recv(temp, size, m.Rank-1)
-		s.Copy(h.sum, h.operand, size)
+		s.Copy(h.sumMemory, h.operand, size)
 		s.Wait()
-		s.Combine(h.sum, temp, size)
+		s.Combine(h.sumMemory, temp, size)
 		s.Wait()
-		h.operand = h.sum
+		h.operand = h.sumMemory
 	}
 	return acts
 }
@@ -101,7 +101,7 @@ func (h *halving) foldPair(m coll.Member) (acts bool) {
 // newHalving returns the halving of a reduction whose sums are in sum.
 func newHalving(s *coll.Schedule, m coll.Member, a *coll.Args, sum coll.Ref) halving {
 	all := actorsOf(m.Size)
-	return halving{s: s, a: a, actors: all, block: divide(a.Size, a.ElemSize, all.count), sum: sum, operand: a.Input()}
+	return halving{schedule: s, args: a, actors: all, block: divide(a.Size, a.ElemSize, all.count), sumMemory: sum, operand: a.Input()}
 }
 
 // allreduceHalving is Rabenseifner's allreduce. After halving, the same steps in reverse order
@@ -118,14 +118,14 @@ func allreduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 	h.halve()
 	for bit := h.actors.count / 2; bit > 0; bit >>= 1 {
-		lo, hi := h.sumRange(h.actor, bit)
+		lo, hi := h.sumRange(h.ownActor, bit)
 		mine, n := h.block.slice(out, lo, hi)
-		lo, hi = h.sumRange(h.actor^bit, bit)
+		lo, hi = h.sumRange(h.ownActor^bit, bit)
 		other, nOther := h.block.slice(out, lo, hi)
-		rank := h.actors.rankOf(h.actor ^ bit)
+		rank := h.actors.rankOf(h.ownActor ^ bit)
 		s.Exchange(mine, n, rank, other, nOther, rank)
 	}
-	if h.actor < h.actors.pairs {
+	if h.ownActor < h.actors.pairCount {
 		s.Send(out, a.Size, m.Rank-1)
 	}
 }
@@ -152,14 +152,14 @@ func reduceHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 	h.halve()
 	for bit := h.actors.count / 2; bit > 0; bit >>= 1 {
-		actor := h.actor
+		actor := h.ownActor
 		if actor&bit == top&bit { // This actor continues, and the peer sends its sums.
 			actor ^= bit
 		}
 		lo, hi := h.sumRange(actor, bit)
 		part, n := h.block.slice(sum, lo, hi)
-		if actor == h.actor {
-			s.Send(part, n, h.actors.rankOf(h.actor^bit))
+		if actor == h.ownActor {
+			s.Send(part, n, h.actors.rankOf(h.ownActor^bit))
 			return
 		}
 		s.Recv(part, n, h.actors.rankOf(actor))
@@ -182,7 +182,7 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		places[place] = total
 		actor := reversed(place, all.count)
 		rank := all.rankOf(actor)
-		if actor < all.pairs {
+		if actor < all.pairCount {
 			packed[rank-1] = total
 			_, n := a.SendBlock(rank - 1)
 			total += n
@@ -204,7 +204,7 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 	}
 	sum := s.NewTemp(total)
 	var low coll.Ref
-	if me < all.pairs {
+	if me < all.pairCount {
 		low = s.NewTemp(total)
 		s.Recv(low, total, m.Rank-1)
 	}
@@ -213,14 +213,14 @@ func reduceScatterHalving(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		s.Copy(sum.Plus(packed[rank]), at, n)
 	}
 	s.Wait()
-	for rank := 0; rank < m.Size && me < all.pairs; rank++ {
+	for rank := 0; rank < m.Size && me < all.pairCount; rank++ {
 		at, n := a.SendBlock(rank)
 		s.Combine(sum.Plus(packed[rank]), low.Plus(at.At), n)
 	}
 	s.Wait()
-	h := halving{s: s, a: a, actors: all, actor: me, block: division{parts: all.count, boundaries: places}, sum: sum, operand: sum}
+	h := halving{schedule: s, args: a, actors: all, ownActor: me, block: division{partCount: all.count, boundaries: places}, sumMemory: sum, operand: sum}
 	h.halve()
-	if me < all.pairs {
+	if me < all.pairCount {
 		_, n := a.SendBlock(m.Rank - 1)
 		s.Send(sum.Plus(packed[m.Rank-1]), n, m.Rank-1)
 	}

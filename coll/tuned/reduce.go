@@ -18,7 +18,7 @@ func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 		s.Copy(out, a.Input(), a.Size)
 		return
 	}
-	c := chain{s: s, a: a, block: segments(a.Size, a.ElemSize, int(p.ReduceSegment)), next: m.Plus(1), prev: m.Plus(-1)}
+	c := chain{schedule: s, args: a, block: segments(a.Size, a.ElemSize, int(p.ReduceSegment)), nextRank: m.Plus(1), prevRank: m.Plus(-1)}
 	switch relative(m.Rank, top, m.Size) {
 	case m.Size - 1:
 		c.sendOperand()
@@ -43,55 +43,55 @@ func (p *params) reduceChain(s *coll.Schedule, m coll.Member, a *coll.Args) {
 }
 
 type chain struct {
-	s          *coll.Schedule
-	a          *coll.Args
-	block      division
-	next, prev int
+	schedule           *coll.Schedule
+	args               *coll.Args
+	block              division
+	nextRank, prevRank int
 }
 
 // sendOperand sends its operand.
 func (c *chain) sendOperand() {
-	for i := range c.block.parts {
-		c.s.WaitFor(len(c.s.Steps) - sendWindow)
-		at, n := c.block.slice(c.a.Input(), i, i+1)
-		c.s.Send(at, n, c.prev)
+	for i := range c.block.partCount {
+		c.schedule.WaitFor(len(c.schedule.Steps) - sendWindow)
+		at, n := c.block.slice(c.args.Input(), i, i+1)
+		c.schedule.Send(at, n, c.prevRank)
 	}
 }
 
 // combineAndForward combines its operand with received segments and forwards them.
 func (c *chain) combineAndForward() {
-	s, a := c.s, c.a
+	s, a := c.schedule, c.args
 	room := c.block.largestPart()
 	temp := s.NewTemp(room * reduceBuffers)
 	buf := func(i int) coll.Ref { return temp.Plus(i % reduceBuffers * room) }
 	_, n := c.block.slice(coll.Ref{}, 0, 1)
-	s.Recv(buf(0), n, c.next)
+	s.Recv(buf(0), n, c.nextRank)
 	received := len(s.Steps)
-	for i := range c.block.parts {
+	for i := range c.block.partCount {
 		s.WaitFor(received) // This also implies that the segment before the previous one has been sent.
 		own, n := c.block.slice(a.Input(), i, i+1)
 		s.Combine(buf(i), own, n)
 		combined := len(s.Steps)
-		if i+1 < c.block.parts {
+		if i+1 < c.block.partCount {
 			_, more := c.block.slice(coll.Ref{}, i+1, i+2)
-			s.Recv(buf(i+1), more, c.next)
+			s.Recv(buf(i+1), more, c.nextRank)
 		}
 		received = len(s.Steps)
 		s.WaitFor(combined)
-		s.Send(buf(i), n, c.prev)
+		s.Send(buf(i), n, c.prevRank)
 	}
 }
 
 // combineResult combines its operand with received segments in out. All receives start at once if they go
 // directly to the result.
 func (c *chain) combineResult(out coll.Ref) {
-	s, a := c.s, c.a
+	s, a := c.schedule, c.args
 	if !a.IsInPlace {
-		for i := range c.block.parts {
+		for i := range c.block.partCount {
 			at, n := c.block.slice(out, i, i+1)
-			s.Recv(at, n, c.next)
+			s.Recv(at, n, c.nextRank)
 		}
-		for i := range c.block.parts {
+		for i := range c.block.partCount {
 			s.WaitFor(i + 1)
 			at, n := c.block.slice(out, i, i+1)
 			own, _ := c.block.slice(a.Input(), i, i+1)
@@ -101,10 +101,10 @@ func (c *chain) combineResult(out coll.Ref) {
 	}
 	room := c.block.largestPart()
 	temp := s.NewTemp(2 * room)
-	for i := range c.block.parts {
+	for i := range c.block.partCount {
 		in := temp.Plus(i % 2 * room)
 		at, n := c.block.slice(out, i, i+1)
-		s.Recv(in, n, c.next) // The previous segment is combined at the same time.
+		s.Recv(in, n, c.nextRank) // The previous segment is combined at the same time.
 		s.Wait()
 		if a.IsOrdered {
 			s.Combine(in, at, n)
