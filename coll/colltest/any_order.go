@@ -16,7 +16,7 @@ import (
 // barrier before that.
 func runShuffled(random *rand.Rand, members []*member, barrier bool) error {
 	n := len(members)
-	w := shuffler{random: random, members: members, runs: make([]coll.Run, n), entered: make([]bool, n), notEntered: n, lastToEnter: random.IntN(n), pairs: make([]pairQueues, n*n)}
+	w := shuffler{random: random, members: members, runs: make([]coll.Run, n), hasEntered: make([]bool, n), notEntered: n, lastToEnter: random.IntN(n), queuesByPair: make([]pairQueues, n*n)}
 	for rank, m := range members {
 		w.runs[rank].Begin(&m.schedule)
 	}
@@ -30,7 +30,7 @@ func runShuffled(random *rand.Rand, members []*member, barrier bool) error {
 			return err
 		}
 		for rank := range members {
-			if barrier && w.notEntered > 0 && w.entered[rank] && w.runs[rank].IsComplete() {
+			if barrier && w.notEntered > 0 && w.hasEntered[rank] && w.runs[rank].IsComplete() {
 				return fmt.Errorf("rank %d leaves before %d others have entered", rank, w.notEntered)
 			}
 		}
@@ -40,37 +40,37 @@ func runShuffled(random *rand.Rand, members []*member, barrier bool) error {
 			return fmt.Errorf("rank %d never ends", rank)
 		}
 	}
-	for i, p := range w.pairs {
-		if len(p.sends) > 0 {
-			return fmt.Errorf("rank %d does not receive %d messages of rank %d", i%n, len(p.sends), i/n)
+	for i, p := range w.queuesByPair {
+		if len(p.pendingSends) > 0 {
+			return fmt.Errorf("rank %d does not receive %d messages of rank %d", i%n, len(p.pendingSends), i/n)
 		}
 	}
 	return nil
 }
 
 type shuffler struct {
-	random  *rand.Rand
-	members []*member
-	runs    []coll.Run
-	entered []bool
+	random     *rand.Rand
+	members    []*member
+	runs       []coll.Run
+	hasEntered []bool
 	// Number of members that have not entered.
 	notEntered int
 	// Member that enters last.
 	lastToEnter int
 	// By sender and receiver.
-	pairs []pairQueues
+	queuesByPair []pairQueues
 	// Pending steps without messages.
-	pendingWork []workStep
-	events      []event
+	pendingWork    []workStep
+	possibleEvents []event
 }
 
 // pairQueues has the pending operations between two members in order.
-type pairQueues struct{ sends, recvs []inFlight }
+type pairQueues struct{ pendingSends, pendingRecvs []inFlight }
 
 // inFlight is a send or receive. The data of a send that has read its buffer are not nil.
 type inFlight struct {
-	step int
-	data []byte
+	step     int
+	sentData []byte
 }
 
 // workStep is a step that combines or copies, or that the instance executes.
@@ -88,21 +88,21 @@ type event struct {
 }
 
 func (w *shuffler) nextEvents() []event {
-	w.events = w.events[:0]
+	w.possibleEvents = w.possibleEvents[:0]
 	for rank := range w.members {
 		asked := w.runs[rank]
-		if !w.entered[rank] {
+		if !w.hasEntered[rank] {
 			if rank == w.lastToEnter {
 				continue
 			}
-			w.events = append(w.events, event{(*shuffler).enterMember, rank})
+			w.possibleEvents = append(w.possibleEvents, event{(*shuffler).enterMember, rank})
 		} else if _, ok := asked.NextStep(); ok {
-			w.events = append(w.events, event{(*shuffler).startStep, rank})
+			w.possibleEvents = append(w.possibleEvents, event{(*shuffler).startStep, rank})
 		}
 	}
-	for i, p := range w.pairs {
-		if len(p.sends) > 0 && len(p.recvs) > 0 {
-			w.events = append(w.events, event{(*shuffler).deliver, i})
+	for i, p := range w.queuesByPair {
+		if len(p.pendingSends) > 0 && len(p.pendingRecvs) > 0 {
+			w.possibleEvents = append(w.possibleEvents, event{(*shuffler).deliver, i})
 		}
 	}
 	for i := range w.pendingWork {
@@ -114,16 +114,16 @@ func (w *shuffler) nextEvents() []event {
 				continue // Without another event, this is a deadlock.
 			}
 		}
-		w.events = append(w.events, event{(*shuffler).completeWork, i})
+		w.possibleEvents = append(w.possibleEvents, event{(*shuffler).completeWork, i})
 	}
-	if len(w.events) == 0 && !w.entered[w.lastToEnter] {
-		w.events = append(w.events, event{(*shuffler).enterMember, w.lastToEnter})
+	if len(w.possibleEvents) == 0 && !w.hasEntered[w.lastToEnter] {
+		w.possibleEvents = append(w.possibleEvents, event{(*shuffler).enterMember, w.lastToEnter})
 	}
-	return w.events
+	return w.possibleEvents
 }
 
 func (w *shuffler) enterMember(rank int) error {
-	w.entered[rank] = true
+	w.hasEntered[rank] = true
 	w.notEntered--
 	return nil
 }
@@ -141,15 +141,15 @@ func (w *shuffler) startStep(rank int) error {
 	case coll.Send:
 		f := inFlight{step: i}
 		if w.random.IntN(2) == 0 {
-			f.data = append([]byte{}, m.At(step.Buf, step.N)...)
+			f.sentData = append([]byte{}, m.At(step.Buf, step.N)...)
 			run.Complete(i)
 		}
-		p := &w.pairs[rank*n+peer]
-		p.sends = append(p.sends, f)
+		p := &w.queuesByPair[rank*n+peer]
+		p.pendingSends = append(p.pendingSends, f)
 	case coll.Recv:
 		poison(m.At(step.Buf, step.N))
-		p := &w.pairs[peer*n+rank]
-		p.recvs = append(p.recvs, inFlight{step: i})
+		p := &w.queuesByPair[peer*n+rank]
+		p.pendingRecvs = append(p.pendingRecvs, inFlight{step: i})
 	default:
 		w.pendingWork = append(w.pendingWork, workStep{rank: rank, step: i})
 	}
@@ -182,11 +182,11 @@ func (w *shuffler) completeWork(i int) error {
 
 // deliver completes the oldest send and receive of a pair.
 func (w *shuffler) deliver(i int) error {
-	p, n := &w.pairs[i], len(w.members)
-	send, recv := p.sends[0], p.recvs[0]
-	p.sends, p.recvs = p.sends[1:], p.recvs[1:]
+	p, n := &w.queuesByPair[i], len(w.members)
+	send, recv := p.pendingSends[0], p.pendingRecvs[0]
+	p.pendingSends, p.pendingRecvs = p.pendingSends[1:], p.pendingRecvs[1:]
 	from, to := w.members[i/n], w.members[i%n]
-	data := send.data
+	data := send.sentData
 	if data == nil {
 		step := &from.schedule.Steps[send.step]
 		data = from.At(step.Buf, step.N)

@@ -11,18 +11,17 @@ import (
 
 // call is one operation with consistent arguments.
 type call struct {
-	op coll.Operation
-	// Number of members.
-	size int
-	root int
-	// Elements of a block, or of the shortest one where blocks differ.
-	count   int
-	elem    element
-	inPlace bool
+	op          coll.Operation
+	memberCount int
+	root        int
+	// Of the shortest block where blocks differ.
+	blockElems int
+	element    element
+	isInPlace  bool
 }
 
 func (c call) String() string {
-	return fmt.Sprintf("%v of %d members, root %d, %d elements (%s), in place %v", c.op, c.size, c.root, c.count, c.elem.name, c.inPlace)
+	return fmt.Sprintf("%v of %d members, root %d, %d elements (%s), in place %v", c.op, c.memberCount, c.root, c.blockElems, c.element.name, c.isInPlace)
 }
 
 // member is the part of one member in a call.
@@ -56,20 +55,20 @@ func (c call) elementCount(from, to int) int {
 	case coll.Scatterv, coll.ReduceScatter:
 		differ = to % 3
 	case coll.Alltoallv:
-		if differ = (from + to) % 4; c.inPlace { // In place, both directions have the same number.
+		if differ = (from + to) % 4; c.isInPlace { // In place, both directions have the same number.
 			break
 		}
 		differ = (2*from + to) % 4
 	}
-	if differ == 2 && c.count > 0 { // Some blocks are empty.
+	if differ == 2 && c.blockElems > 0 { // Some blocks are empty.
 		return 0
 	}
-	return c.count + differ
+	return c.blockElems + differ
 }
 
 // block returns the data from one rank to another.
 func (c call) block(from, to int) []byte {
-	return c.elem.fill(c.elementCount(from, to), 7*from+to)
+	return c.element.fill(c.elementCount(from, to), 7*from+to)
 }
 
 // placeBlocks places blocks of these sizes with gaps, in descending order of ranks.
@@ -77,7 +76,7 @@ func (c call) placeBlocks(sizes []int) (at []int, total int) {
 	at = make([]int, len(sizes))
 	for rank := len(sizes) - 1; rank >= 0; rank-- {
 		if c.op != coll.ReduceScatter { // The input of ReduceScatter is packed.
-			total += c.elem.size
+			total += c.element.size
 		}
 		at[rank] = total
 		total += sizes[rank]
@@ -103,22 +102,22 @@ func writeBlocks(at []int, total int, block func(rank int) []byte) []byte {
 
 // member returns the part of a rank.
 func (c call) member(rank int) *member {
-	m := &member{Member: coll.Member{Rank: rank, Size: c.size}, Call: coll.Call{Reducer: c.elem.reducer()}}
+	m := &member{Member: coll.Member{Rank: rank, Size: c.memberCount}, Call: coll.Call{Reducer: c.element.reducer()}}
 	a := &m.args
-	a.Root, a.ElemSize, a.IsOrdered, a.IsQuick = c.root, c.elem.size, !c.elem.commutative, m.IsQuick
-	a.Size = c.count * c.elem.size
+	a.Root, a.ElemSize, a.IsOrdered, a.IsQuick = c.root, c.element.size, !c.element.isCommutative, m.IsQuick
+	a.Size = c.blockElems * c.element.size
 	a.OwnSize = a.Size
-	a.IsInPlace = c.inPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
+	a.IsInPlace = c.isInPlace && (rank == c.root || c.op != coll.Reduce && c.op != coll.Gather && c.op != coll.Gatherv && c.op != coll.Scatter && c.op != coll.Scatterv)
 	var in, out []byte
 	switch c.op {
 	case coll.Barrier:
 		a.Size, a.OwnSize = 0, 0
 	case coll.Bcast:
-		out = c.elem.fill(c.count, rank)
-		m.wantOut = c.elem.fill(c.count, c.root)
+		out = c.element.fill(c.blockElems, rank)
+		m.wantOut = c.element.fill(c.blockElems, c.root)
 	case coll.Reduce, coll.Allreduce, coll.Scan, coll.Exscan:
-		in = c.elem.fill(c.count, rank)
-		upTo := c.size
+		in = c.element.fill(c.blockElems, rank)
+		upTo := c.memberCount
 		switch c.op {
 		case coll.Scan:
 			upTo = rank + 1
@@ -131,7 +130,7 @@ func (c call) member(rank int) *member {
 				out = in
 			}
 			if m.wantOut = bytes.Clone(out); upTo > 0 {
-				m.wantOut = c.elem.reduceAll(upTo, func(r int) []byte { return c.elem.fill(c.count, r) })
+				m.wantOut = c.element.reduceAll(upTo, func(r int) []byte { return c.element.fill(c.blockElems, r) })
 			}
 		}
 	default:
@@ -170,8 +169,8 @@ func (c call) hasVectors() bool {
 
 // layout returns sizes and offsets of blocks with size(rank) elements, and their total size.
 func (c call) layout(size func(rank int) int) (sizes, at []int, total int) {
-	for rank := range c.size {
-		sizes = append(sizes, size(rank)*c.elem.size)
+	for rank := range c.memberCount {
+		sizes = append(sizes, size(rank)*c.element.size)
 	}
 	if c.hasVectors() {
 		at, total = c.placeBlocks(sizes)
@@ -220,7 +219,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 	}
 	switch c.op {
 	case coll.ReduceScatter, coll.ReduceScatterBlock:
-		m.wantOut = c.elem.reduceAll(c.size, func(r int) []byte { return c.block(r, rank) })
+		m.wantOut = c.element.reduceAll(c.memberCount, func(r int) []byte { return c.block(r, rank) })
 		out = slices.Repeat([]byte{0xEE}, len(m.wantOut))
 		a.OwnSize = len(out)
 	case coll.Scatter, coll.Scatterv:
@@ -244,7 +243,7 @@ func (c call) blocks(m *member) (in, out []byte) {
 		case !gives:
 			copy(out[recvAt[rank]:], in)
 		default: // The block for a rank is at the offset of the block from it.
-			for other := range c.size {
+			for other := range c.memberCount {
 				copy(out[recvAt[other]:], c.block(rank, other))
 			}
 			v.SendCounts, v.SendOffsets = nil, nil

@@ -58,9 +58,9 @@ func Cases(c coll.Component) kittest.Cases {
 // checker is the environment of a case. The first error ends the case.
 type checker struct {
 	*kittest.T
-	component coll.Component
-	params    any
-	open      func(coll.Env) (coll.Instance, error)
+	component    coll.Component
+	params       any
+	openInstance func(coll.Env) (coll.Instance, error)
 	// Instances by rank of the latest communicator.
 	instances []coll.Instance
 	// Shape of the latest communicator.
@@ -73,7 +73,7 @@ type checker struct {
 func (k *checker) openInstances(shape coll.Shape) []coll.Instance {
 	all, cards := make([]coll.Instance, shape.Size), make([][]byte, shape.Size)
 	nodes := nodes(shape)
-	offered := coll.ComponentOffer{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.open}}
+	offered := coll.ComponentOffer{Component: k.component.Info().Name, Offer: &coll.Offer{Open: k.openInstance}}
 	for rank := range all {
 		var err error
 		if all[rank], err = offered.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: shape.Size}, Node: nodes[rank]}); err != nil {
@@ -139,7 +139,7 @@ func (k *checker) query(op coll.Operation, shape coll.Shape) (list []*coll.Algor
 	}
 	k.Check(o.Check(k.component.Info().Name))
 	of := fmt.Sprint(shape)
-	if k.open = o.Open; o.Open == nil {
+	if k.openInstance = o.Open; o.Open == nil {
 		k.instances = nil
 	} else if k.instances == nil || k.openShape != of {
 		k.instances = k.openInstances(shape)
@@ -225,7 +225,7 @@ func forEachCall(op coll.Operation, size int, roots []int, f func(call)) {
 
 // newMembers creates all parts in a call.
 func (k *checker) newMembers(c call, a *coll.Algorithm) []*member {
-	all := make([]*member, c.size)
+	all := make([]*member, c.memberCount)
 	k.operationCount++
 	for rank := range all {
 		all[rank] = c.member(rank)
@@ -253,7 +253,7 @@ func (k *checker) checkAnyOrder(op coll.Operation, sizes []int) {
 	k.forEachAlgorithm(op, sizes, func(shape coll.Shape, a *coll.Algorithm) {
 		size := shape.Size
 		forEachCall(op, size, integersBelow(size), func(c call) {
-			if size > 5 && (c.count == elementCounts[len(elementCounts)-1] && c.root > 1 || c.elem.size == 3 || c.elem.size == largeElement) {
+			if size > 5 && (c.blockElems == elementCounts[len(elementCounts)-1] && c.root > 1 || c.element.size == 3 || c.element.size == largeElement) {
 				return // The remaining combinations take long and cover nothing new.
 			}
 			seed++
@@ -297,8 +297,8 @@ func (k *checker) runInline(w *World, c call, a *coll.Algorithm) (errs []error, 
 		if err := m.schedule.Inline(ctx, p, &m.Buffers, &m.Reducer); err != nil {
 			return fmt.Errorf("rank %d: %w", p.Rank(), err)
 		}
-		if p.world.opt.FailAt > 0 && p.world.opt.FailRank == p.rank {
-			if p.operationCount >= p.world.opt.FailAt {
+		if p.world.options.FailAt > 0 && p.world.options.FailRank == p.rank {
+			if p.operationCount >= p.world.options.FailAt {
 				return errors.New("no error") // The error releases the others.
 			}
 			return nil
@@ -316,7 +316,7 @@ func (k *checker) checkFaults(op coll.Operation) {
 		c := call{op, size, size - 1, 3, matrices, false}
 		for rank := range size {
 			for at := 1; ; at++ {
-				if k.open != nil { // Instances are unusable after a failure.
+				if k.openInstance != nil { // Instances are unusable after a failure.
 					k.instances = k.openInstances(shape)
 				}
 				w := NewWorld(size, Options{FailRank: rank, FailAt: at})

@@ -27,7 +27,7 @@ func (k *checker) checkDeaths(op coll.Operation) {
 	k.forEachAlgorithm(op, []int{2, 3, 5}, func(shape coll.Shape, a *coll.Algorithm) {
 		for range deathTrials {
 			seed++
-			if k.open != nil { // Instances are unusable after a failure.
+			if k.openInstance != nil { // Instances are unusable after a failure.
 				k.instances = k.openInstances(shape)
 			}
 			if err := k.runSeriesWithDeath(rand.New(rand.NewPCG(seed, 0)), op, shape.Size, a); err != nil {

@@ -34,9 +34,9 @@ const largeElement = 300
 
 // element is a kind of element with an associative operation.
 type element struct {
-	name        string
-	size        int
-	commutative bool
+	name          string
+	size          int
+	isCommutative bool
 	// Computes inout = low op inout without an allocation.
 	combine func(inout, low []byte)
 }

@@ -25,7 +25,7 @@ type Heap struct {
 	closedCount int
 
 	// Calls of Withdraw.
-	withdrawals map[*coll.Call]int
+	withdrawalCounts map[*coll.Call]int
 }
 
 // withdrawCalls is the number of calls of Withdraw until the buffers are unused.
@@ -41,9 +41,9 @@ type segment struct {
 
 	mu sync.Mutex
 	// Operation that uses the memory, plus one.
-	current uint32
+	currentUser uint32
 	// Number of members by operation and stage.
-	arrived map[[2]uint32]int
+	arrivalCounts map[[2]uint32]int
 }
 
 // Component returns the component for a registry.
@@ -122,7 +122,7 @@ func (h *Heap) open(m coll.Env) (coll.Instance, error) {
 	h.openedCount++
 	x := &heapInstance{heap: h, env: m}
 	if m.Rank == 0 {
-		h.segments = append(h.segments, &segment{memory: make([]byte, heapSize), size: m.Size, arrived: map[[2]uint32]int{}})
+		h.segments = append(h.segments, &segment{memory: make([]byte, heapSize), size: m.Size, arrivalCounts: map[[2]uint32]int{}})
 		x.card = binary.LittleEndian.AppendUint64(nil, uint64(len(h.segments)))
 	}
 	return x, nil
@@ -134,8 +134,8 @@ type heapInstance struct {
 	card    []byte
 	segment *segment
 
-	bells    []progress.RemoteBell
-	releases []func()
+	bells        []progress.RemoteBell
+	bellReleases []func()
 }
 
 func (x *heapInstance) Card() []byte { return x.card }
@@ -160,7 +160,7 @@ func (x *heapInstance) Join(cards [][]byte) error {
 			if err != nil {
 				return err
 			}
-			x.bells, x.releases = append(x.bells, bell), append(x.releases, leave)
+			x.bells, x.bellReleases = append(x.bells, bell), append(x.bellReleases, leave)
 		}
 	}
 	return nil
@@ -182,19 +182,19 @@ func (x *heapInstance) PollStep(s *coll.Step, call *coll.Call) (bool, error) {
 	filled, left := [2]uint32{op, stageFilled}, [2]uint32{op, stageLeft}
 	switch s.Do {
 	case stageBegin:
-		if a.current == 0 {
-			a.current = op + 1
+		if a.currentUser == 0 {
+			a.currentUser = op + 1
 		}
-		return a.current == op+1, nil
+		return a.currentUser == op+1, nil
 	case stageFilled:
-		a.arrived[filled]++
+		a.arrivalCounts[filled]++
 	case stageAllFilled:
-		return a.arrived[filled] == a.size, nil
+		return a.arrivalCounts[filled] == a.size, nil
 	case stageLeft:
-		if a.arrived[left]++; a.arrived[left] == a.size {
-			delete(a.arrived, filled)
-			delete(a.arrived, left)
-			a.current = 0
+		if a.arrivalCounts[left]++; a.arrivalCounts[left] == a.size {
+			delete(a.arrivalCounts, filled)
+			delete(a.arrivalCounts, left)
+			a.currentUser = 0
 		}
 	}
 	return true, nil
@@ -209,11 +209,11 @@ func (x *heapInstance) Work(s *coll.Step, c *coll.Call) {
 func (x *heapInstance) Withdraw(c *coll.Call) bool {
 	x.heap.mu.Lock()
 	defer x.heap.mu.Unlock()
-	if x.heap.withdrawals == nil {
-		x.heap.withdrawals = map[*coll.Call]int{}
+	if x.heap.withdrawalCounts == nil {
+		x.heap.withdrawalCounts = map[*coll.Call]int{}
 	}
-	x.heap.withdrawals[c]++
-	return x.heap.withdrawals[c] >= withdrawCalls
+	x.heap.withdrawalCounts[c]++
+	return x.heap.withdrawalCounts[c] >= withdrawCalls
 }
 
 // Withdrawn returns the number of calls whose buffers were withdrawn. It returns an error if a call
@@ -221,16 +221,16 @@ func (x *heapInstance) Withdraw(c *coll.Call) bool {
 func (h *Heap) Withdrawn() (n int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, calls := range h.withdrawals {
+	for _, calls := range h.withdrawalCounts {
 		if calls != withdrawCalls {
 			err = fmt.Errorf("a call returned after %d calls of Withdraw, want %d", calls, withdrawCalls)
 		}
 	}
-	return len(h.withdrawals), err
+	return len(h.withdrawalCounts), err
 }
 
 func (x *heapInstance) Close() {
-	for _, leave := range x.releases {
+	for _, leave := range x.bellReleases {
 		leave()
 	}
 	x.heap.mu.Lock()

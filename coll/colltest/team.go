@@ -16,23 +16,23 @@ import (
 // Team is a communicator of goroutines that are the ranks of one process, each with an engine of
 // its own. Waits poll, park and are woken by bells, as in package mpi. A Team has no messages.
 type Team struct {
-	process *progress.Engine
-	ranks   []*Rank
-	offer   coll.ComponentOffer
+	processEngine *progress.Engine
+	ranks         []*Rank
+	offer         coll.ComponentOffer
 }
 
 // NewTeam returns a communicator of n ranks that uses the offer of a component. Call Close after
 // use.
 func NewTeam(c coll.Component, params any, n int, opt progress.Options) (*Team, error) {
 	shape := coll.Shape{Size: n, Procs: coll.OnOneNode(n)}
-	t := &Team{process: progress.New(opt), offer: coll.ComponentOffer{Component: c.Info().Name, Offer: c.Query(params, shape)}}
+	t := &Team{processEngine: progress.New(opt), offer: coll.ComponentOffer{Component: c.Info().Name, Offer: c.Query(params, shape)}}
 	if t.offer.Offer == nil || t.offer.Open == nil {
-		t.process.Close()
+		t.processEngine.Close()
 		return nil, fmt.Errorf("the component offers no instances for %v ranks of a process", n)
 	}
 	for rank := range n {
 		r := &Rank{Member: coll.Member{Rank: rank, Size: n}}
-		r.engine = t.process.NewRank(r, &r.word)
+		r.engine = t.processEngine.NewRank(r, &r.pollWord)
 		t.ranks = append(t.ranks, r)
 	}
 	node := heap.New(integersBelow(n), func(rank int) progress.RemoteBell { return t.ranks[rank].engine.RankBell() })
@@ -74,7 +74,7 @@ func (t *Team) Close() {
 		}
 		r.engine.Close()
 	}
-	t.process.Close()
+	t.processEngine.Close()
 }
 
 // Rank returns a rank.
@@ -114,14 +114,14 @@ func (t *Team) Plan(r *Rank, op coll.Operation, args coll.Args) (*coll.Schedule,
 type Rank struct {
 	coll.Member
 	engine   *progress.Engine
-	word     progress.PollWord
+	pollWord progress.PollWord
 	instance coll.Instance
 	call     coll.Call
 	sequence uint32
 	// Guarded by the engine's lock.
-	waits []*wait
+	pendingWaits []*wait
 	// Number of polls of pending steps. Guarded by the engine's lock.
-	polls int
+	stepPolls int
 }
 
 // wait is a pending step.
@@ -144,28 +144,28 @@ func (r *Rank) Execute(ctx context.Context, s *coll.Schedule, b coll.Buffers, re
 }
 
 // IsParked reports whether a wait of the rank is parked.
-func (r *Rank) IsParked() bool { return r.word.HasParked() && !r.word.Polled() }
+func (r *Rank) IsParked() bool { return r.pollWord.HasParked() && !r.pollWord.Polled() }
 
 // PollCount returns the number of polls of pending steps.
 func (r *Rank) PollCount() int {
 	r.engine.Lock()
 	defer r.engine.Unlock()
-	return r.polls
+	return r.stepPolls
 }
 
 // Poll implements progress.Source.
 func (r *Rank) Poll() (n int) {
-	for i := 0; i < len(r.waits); {
-		w := r.waits[i]
+	for i := 0; i < len(r.pendingWaits); {
+		w := r.pendingWaits[i]
 		w.call.IsWaiterAsleep = r.engine.Bell().Armed()
-		r.polls++
+		r.stepPolls++
 		done, err := r.instance.PollStep(w.step, w.call)
 		if !done && err == nil {
 			i++
 			continue
 		}
 		n++
-		r.waits = slices.Delete(r.waits, i, i+1)
+		r.pendingWaits = slices.Delete(r.pendingWaits, i, i+1)
 		w.err = err
 		r.engine.Complete(&w.Completion)
 	}
@@ -198,12 +198,12 @@ func (r *Rank) wait(ctx context.Context, s *coll.Step) error {
 		}
 	}
 	w := &wait{step: s, call: &r.call}
-	r.waits = append(r.waits, w)
+	r.pendingWaits = append(r.pendingWaits, w)
 	err := r.engine.Wait(ctx, &w.Completion, nil)
 	if w.Done() {
 		return w.err
 	}
-	r.waits = slices.DeleteFunc(r.waits, func(x *wait) bool { return x == w })
+	r.pendingWaits = slices.DeleteFunc(r.pendingWaits, func(x *wait) bool { return x == w })
 	return err
 }
 

@@ -26,16 +26,16 @@ type Options struct {
 // World is a communicator whose members are goroutines of this process. Each executes schedules
 // inline.
 type World struct {
-	opt   Options
-	boxes []mailbox
-	peers []*Peer
+	options   Options
+	mailboxes []mailbox
+	peers     []*Peer
 }
 
 type mailbox struct {
 	mu sync.Mutex
 	// Closed and replaced when a message arrives.
-	arrived chan struct{}
-	queue   []*message
+	newArrival chan struct{}
+	messages   []*message
 }
 
 type message struct {
@@ -46,9 +46,9 @@ type message struct {
 
 // NewWorld returns a communicator of n members.
 func NewWorld(n int, opt Options) *World {
-	w := &World{opt: opt, boxes: make([]mailbox, n)}
+	w := &World{options: opt, mailboxes: make([]mailbox, n)}
 	for r := range n {
-		w.boxes[r].arrived = make(chan struct{})
+		w.mailboxes[r].newArrival = make(chan struct{})
 		w.peers = append(w.peers, &Peer{world: w, rank: r})
 	}
 	return w
@@ -75,10 +75,10 @@ func (w *World) Run(ctx context.Context, f func(ctx context.Context, p *Peer) er
 // CheckIdle returns an error for pending operations and unreceived messages.
 func (w *World) CheckIdle() error {
 	for r, p := range w.peers {
-		if n := len(p.pending); n != 0 {
+		if n := len(p.pendingRequests); n != 0 {
 			return fmt.Errorf("rank %d has %d pending messages", r, n)
 		}
-		if n := len(w.boxes[r].queue); n != 0 {
+		if n := len(w.mailboxes[r].messages); n != 0 {
 			return fmt.Errorf("rank %d has %d unreceived messages", r, n)
 		}
 	}
@@ -87,10 +87,10 @@ func (w *World) CheckIdle() error {
 
 // Peer is one member of a World. It implements coll.Peers.
 type Peer struct {
-	world          *World
-	rank           int
-	operationCount int
-	pending        []started
+	world           *World
+	rank            int
+	operationCount  int
+	pendingRequests []started
 
 	// Instance of the algorithm, nil if it has none.
 	instance coll.Instance
@@ -99,9 +99,9 @@ type Peer struct {
 
 // started is a send, or a receive from rank from.
 type started struct {
-	send *message
-	buf  []byte
-	from int
+	sentMessage *message
+	recvBuf     []byte
+	sourceRank  int
 }
 
 var _ coll.Peers = (*Peer)(nil)
@@ -113,7 +113,7 @@ var errFault = errors.New("colltest: fault")
 
 // countOperation counts operations. It returns the error of the options at theirs.
 func (p *Peer) countOperation() error {
-	if p.operationCount++; p.world.opt.FailAt == p.operationCount && p.world.opt.FailRank == p.rank {
+	if p.operationCount++; p.world.options.FailAt == p.operationCount && p.world.options.FailRank == p.rank {
 		return errFault
 	}
 	return nil
@@ -132,16 +132,16 @@ func (p *Peer) Send(buf []byte, to int) (done bool, err error) {
 		return false, err
 	}
 	m := &message{src: p.rank, data: bytes.Clone(buf), released: make(chan struct{})}
-	box := &p.world.boxes[to]
+	box := &p.world.mailboxes[to]
 	box.mu.Lock()
-	box.queue = append(box.queue, m)
-	close(box.arrived)
-	box.arrived = make(chan struct{})
+	box.messages = append(box.messages, m)
+	close(box.newArrival)
+	box.newArrival = make(chan struct{})
 	box.mu.Unlock()
-	if p.world.opt.Synchronous {
-		p.pending = append(p.pending, started{send: m})
+	if p.world.options.Synchronous {
+		p.pendingRequests = append(p.pendingRequests, started{sentMessage: m})
 	}
-	return !p.world.opt.Synchronous, nil
+	return !p.world.options.Synchronous, nil
 }
 
 // StartRecv implements coll.Peers. The message is matched in Finish. No other receive from that
@@ -151,25 +151,25 @@ func (p *Peer) StartRecv(buf []byte, from int) error {
 		return err
 	}
 	poison(buf)
-	p.pending = append(p.pending, started{buf: buf, from: from})
+	p.pendingRequests = append(p.pendingRequests, started{recvBuf: buf, sourceRank: from})
 	return nil
 }
 
 // Finish implements coll.Peers. A synchronous sender may wait for any started receive, so that a
 // wait for a send releases the senders of all arrived messages.
 func (p *Peer) Finish(ctx context.Context) (int, error) {
-	if len(p.pending) == 0 {
+	if len(p.pendingRequests) == 0 {
 		return 0, errors.New("colltest: no pending operation")
 	}
-	first := p.pending[0]
-	p.pending = p.pending[1:]
-	if first.send == nil {
-		return p.receive(ctx, first.buf, first.from)
+	first := p.pendingRequests[0]
+	p.pendingRequests = p.pendingRequests[1:]
+	if first.sentMessage == nil {
+		return p.receive(ctx, first.recvBuf, first.sourceRank)
 	}
 	for {
 		arrived := p.releaseSenders()
 		select {
-		case <-first.send.released:
+		case <-first.sentMessage.released:
 			return 0, nil
 		case <-arrived:
 		case <-ctx.Done():
@@ -180,15 +180,15 @@ func (p *Peer) Finish(ctx context.Context) (int, error) {
 
 // releaseSenders releases the senders of messages for which receives have started. It copies no data.
 func (p *Peer) releaseSenders() <-chan struct{} {
-	box := &p.world.boxes[p.rank]
+	box := &p.world.mailboxes[p.rank]
 	box.mu.Lock()
 	defer box.mu.Unlock()
-	for _, m := range box.queue {
-		if slices.ContainsFunc(p.pending, func(s started) bool { return s.send == nil && s.from == m.src }) {
+	for _, m := range box.messages {
+		if slices.ContainsFunc(p.pendingRequests, func(s started) bool { return s.sentMessage == nil && s.sourceRank == m.src }) {
 			m.release()
 		}
 	}
-	return box.arrived
+	return box.newArrival
 }
 
 func (m *message) release() {
@@ -235,7 +235,7 @@ func (p *Peer) Work(step *coll.Step) { p.instance.(coll.Worker).Work(step, p.cal
 
 // Drop implements coll.Peers.
 func (p *Peer) Drop() {
-	p.pending = nil
+	p.pendingRequests = nil
 	withdraw(p.instance, p.call)
 }
 
@@ -249,7 +249,7 @@ func withdraw(x coll.Instance, c *coll.Call) {
 }
 
 func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
-	box := &p.world.boxes[p.rank]
+	box := &p.world.mailboxes[p.rank]
 	for {
 		p.releaseSenders()
 		m, arrived := box.take(from)
@@ -273,12 +273,12 @@ func (p *Peer) receive(ctx context.Context, buf []byte, from int) (int, error) {
 func (b *mailbox) take(src int) (*message, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.queue, func(m *message) bool { return m.src == src })
+	i := slices.IndexFunc(b.messages, func(m *message) bool { return m.src == src })
 	if i < 0 {
-		return nil, b.arrived
+		return nil, b.newArrival
 	}
-	m := b.queue[i]
-	b.queue = slices.Delete(b.queue, i, i+1)
+	m := b.messages[i]
+	b.messages = slices.Delete(b.messages, i, i+1)
 	m.release()
 	return m, nil
 }
