@@ -35,12 +35,12 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			p.Drop()
 		}
 	}()
-	s.pending = s.pending[:0]
+	s.pendingSteps = s.pendingSteps[:0]
 	first := 0 // Index of the oldest pending step in pending.
 	for i := 0; i < len(s.Steps); i++ {
 		step := &s.Steps[i]
-		for ; first < len(s.pending) && s.pending[first] < step.After; first++ {
-			if err := s.finishStep(ctx, p, int(s.pending[first])); err != nil {
+		for ; first < len(s.pendingSteps) && s.pendingSteps[first] < step.After; first++ {
+			if err := s.finishStep(ctx, p, int(s.pendingSteps[first])); err != nil {
 				return err
 			}
 		}
@@ -51,7 +51,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 				return err
 			}
 			if !sent {
-				s.pending = append(s.pending, int32(i))
+				s.pendingSteps = append(s.pendingSteps, int32(i))
 			}
 		case Recv:
 			buf := b.At(step.Buf, step.N)
@@ -68,12 +68,12 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			if err := p.StartRecv(buf, int(step.Peer)); err != nil {
 				return err
 			}
-			s.pending = append(s.pending, int32(i))
+			s.pendingSteps = append(s.pendingSteps, int32(i))
 		case Copy:
 			b.Copy(step)
 		case Own:
 			end := i + 1
-			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.pending) || s.Steps[end].After <= step.After) {
+			for end < len(s.Steps) && s.Steps[end].Kind == Own && (first == len(s.pendingSteps) || s.Steps[end].After <= step.After) {
 				end++
 			}
 			if err := p.Own(ctx, s.Steps[i:end]); err != nil {
@@ -86,8 +86,8 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 			r.Apply(b.At(step.Buf, step.N), b.At(step.From, step.N))
 		}
 	}
-	for ; first < len(s.pending); first++ {
-		if err := s.finishStep(ctx, p, int(s.pending[first])); err != nil {
+	for ; first < len(s.pendingSteps); first++ {
+		if err := s.finishStep(ctx, p, int(s.pendingSteps[first])); err != nil {
 			return err
 		}
 	}
@@ -95,9 +95,9 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 	return nil
 }
 
-// isReceiving reports whether s.pending[first:] has a receive from a peer.
+// isReceiving reports whether s.pendingSteps[first:] has a receive from a peer.
 func (s *Schedule) isReceiving(first int, peer int32) bool {
-	for _, i := range s.pending[first:] {
+	for _, i := range s.pendingSteps[first:] {
 		if step := &s.Steps[i]; step.Peer == peer && step.Kind != Send {
 			return true
 		}

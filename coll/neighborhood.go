@@ -7,7 +7,7 @@ package coll
 type Neighborhood struct {
 	Sources, Destinations []int
 	// Order of the receives, as indices of Sources. Nil is the order of Sources.
-	Receives []int
+	ReceiveOrder []int
 }
 
 // Algorithm returns the algorithm of an operation among neighbors, which sends a message to each.
@@ -49,8 +49,8 @@ func (n *Neighborhood) planReceives(s *Schedule, a *Args) {
 			s.Recv(ref, size, from)
 		}
 	}
-	if n.Receives != nil {
-		for _, i := range n.Receives {
+	if n.ReceiveOrder != nil {
+		for _, i := range n.ReceiveOrder {
 			each(i)
 		}
 		return

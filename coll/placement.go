@@ -12,33 +12,33 @@ import (
 // Equal placements have equal runs. A Placement is immutable, and nil is empty.
 type Placement []PlacementRun
 
-// A PlacementRun is a range of ranks. Width of them are on one node, the next ones on the node with
+// A PlacementRun is a range of ranks. RanksPerNode of them are on one node, the next ones on the node with
 // the next number, and so on.
 type PlacementRun struct {
-	First uint32 // Lowest rank.
-	// Number of ranks, at least 1.
-	Count uint32
-	// Node of the lowest rank.
-	Node  uint32
-	Width uint32 // At least 1.
+	FirstRank uint32
+	// At least 1.
+	RankCount uint32
+	// That of FirstRank.
+	FirstNode    uint32
+	RanksPerNode uint32 // At least 1.
 	// Number of nodes that the runs before this one have.
-	Known uint32
+	EarlierNodes uint32
 }
 
 // nodeOf returns the node of the rank at an index of the run.
-func (r PlacementRun) nodeOf(index uint32) uint32 { return r.Node + index/r.Width }
+func (r PlacementRun) nodeOf(index uint32) uint32 { return r.FirstNode + index/r.RanksPerNode }
 
 // ranksOn returns the ranks of the run on a node, which are first to end-1.
 func (r PlacementRun) ranksOn(node uint32) (first, end uint32) {
-	if node < r.Node || node > r.nodeOf(r.Count-1) {
-		return r.First, r.First
+	if node < r.FirstNode || node > r.nodeOf(r.RankCount-1) {
+		return r.FirstRank, r.FirstRank
 	}
-	index := (node - r.Node) * r.Width
-	return r.First + index, r.First + min(index+r.Width, r.Count)
+	index := (node - r.FirstNode) * r.RanksPerNode
+	return r.FirstRank + index, r.FirstRank + min(index+r.RanksPerNode, r.RankCount)
 }
 
 // nodeCount returns the number of nodes of the runs up to this one.
-func (r PlacementRun) nodeCount() uint32 { return max(r.Known, r.nodeOf(r.Count-1)+1) }
+func (r PlacementRun) nodeCount() uint32 { return max(r.EarlierNodes, r.nodeOf(r.RankCount-1)+1) }
 
 // MakePlacement returns the placement of ranks. Ranks with equal keys are on one node.
 func MakePlacement[K comparable](keys iter.Seq[K]) Placement {
@@ -65,32 +65,32 @@ func PlacementOf(nodes ...int) Placement { return MakePlacement(slices.Values(no
 
 // OnOneNode returns the placement of size ranks on one node.
 func OnOneNode(size int) Placement {
-	return Placement{{Count: uint32(size), Width: uint32(size)}}
+	return Placement{{RankCount: uint32(size), RanksPerNode: uint32(size)}}
 }
 
 // placementBuilder appends ranks in ascending order.
 type placementBuilder struct {
 	runs Placement
 	// Last ranks, which are not in runs yet.
-	latest PlacementRun
-	// Whether all ranks of latest are on one node, so that its width may still grow.
+	latestRun PlacementRun
+	// Whether all ranks of latestRun are on one node, so that its RanksPerNode may still grow.
 	isOpen bool
 }
 
 func (b *placementBuilder) add(node uint32) {
-	r := &b.latest
-	switch next := r.First + r.Count; {
-	case r.Count == 0:
+	r := &b.latestRun
+	switch next := r.FirstRank + r.RankCount; {
+	case r.RankCount == 0:
 		b.beginRun(0, node, 1)
-	case b.isOpen && node == r.Node:
-		r.Count++
-		r.Width++
-	case node == r.Node+r.Count/r.Width: // The run continues.
-		r.Count++
+	case b.isOpen && node == r.FirstNode:
+		r.RankCount++
+		r.RanksPerNode++
+	case node == r.FirstNode+r.RankCount/r.RanksPerNode: // The run continues.
+		r.RankCount++
 		b.isOpen = false
-	case node == r.nodeOf(r.Count-1): // The latest node has more ranks than the others. It begins another run.
-		width := r.Width
-		r.Count -= width
+	case node == r.nodeOf(r.RankCount-1): // The latest node has more ranks than the others. It begins another run.
+		width := r.RanksPerNode
+		r.RankCount -= width
 		b.flushRun()
 		b.beginRun(next-width, node, width+1)
 	default:
@@ -100,18 +100,18 @@ func (b *placementBuilder) add(node uint32) {
 }
 
 func (b *placementBuilder) beginRun(first, node, count uint32) {
-	b.latest, b.isOpen = PlacementRun{First: first, Count: count, Node: node, Width: count}, true
+	b.latestRun, b.isOpen = PlacementRun{FirstRank: first, RankCount: count, FirstNode: node, RanksPerNode: count}, true
 }
 
 func (b *placementBuilder) flushRun() {
 	if n := len(b.runs); n > 0 {
-		b.latest.Known = b.runs[n-1].nodeCount()
+		b.latestRun.EarlierNodes = b.runs[n-1].nodeCount()
 	}
-	b.runs = append(b.runs, b.latest)
+	b.runs = append(b.runs, b.latestRun)
 }
 
 func (b *placementBuilder) placement() Placement {
-	if b.latest.Count > 0 {
+	if b.latestRun.RankCount > 0 {
 		b.flushRun()
 	}
 	return append(make(Placement, 0, len(b.runs)), b.runs...) // slices.Clone may leave spare capacity.
@@ -123,7 +123,7 @@ func (p Placement) Len() int {
 		return 0
 	}
 	last := p[len(p)-1]
-	return int(last.First + last.Count)
+	return int(last.FirstRank + last.RankCount)
 }
 
 // Count returns the number of nodes.
@@ -136,16 +136,16 @@ func (p Placement) Count() int {
 
 // Node returns the node of a rank, which is in range.
 func (p Placement) Node(rank int) int {
-	i, found := slices.BinarySearchFunc(p, uint32(rank), func(r PlacementRun, rank uint32) int { return cmp.Compare(r.First, rank) })
+	i, found := slices.BinarySearchFunc(p, uint32(rank), func(r PlacementRun, rank uint32) int { return cmp.Compare(r.FirstRank, rank) })
 	if !found {
 		i--
 	}
-	return int(p[i].nodeOf(uint32(rank) - p[i].First))
+	return int(p[i].nodeOf(uint32(rank) - p[i].FirstRank))
 }
 
 // First returns the lowest rank on a node, which is in range.
 func (p Placement) First(node int) int {
-	i, _ := slices.BinarySearchFunc(p, uint32(node)+1, func(r PlacementRun, known uint32) int { return cmp.Compare(r.Known, known) })
+	i, _ := slices.BinarySearchFunc(p, uint32(node)+1, func(r PlacementRun, known uint32) int { return cmp.Compare(r.EarlierNodes, known) })
 	first, _ := p[i-1].ranksOn(uint32(node))
 	return int(first)
 }
@@ -163,7 +163,7 @@ func (p Placement) Size(node int) (n int) {
 func (p Placement) Index(rank int) (n int) {
 	node := uint32(p.Node(rank))
 	for _, r := range p {
-		if int(r.First) > rank {
+		if int(r.FirstRank) > rank {
 			break
 		}
 		first, end := r.ranksOn(node)
@@ -186,11 +186,11 @@ func (p Placement) Ranks(node int) []int {
 // Largest returns the largest number of ranks on a node.
 func (p Placement) Largest() int {
 	if len(p) == 1 {
-		return int(min(p[0].Width, p[0].Count))
+		return int(min(p[0].RanksPerNode, p[0].RankCount))
 	}
 	sizes := make([]uint32, p.Count())
 	for _, r := range p {
-		for node := r.Node; node <= r.nodeOf(r.Count-1); node++ {
+		for node := r.FirstNode; node <= r.nodeOf(r.RankCount-1); node++ {
 			first, end := r.ranksOn(node)
 			sizes[node] += end - first
 		}
@@ -201,7 +201,7 @@ func (p Placement) Largest() int {
 // IsSorted reports whether the ranks of each node are consecutive.
 func (p Placement) IsSorted() bool {
 	for i := 1; i < len(p); i++ {
-		if before := p[i-1]; p[i].Node < before.nodeOf(before.Count-1) {
+		if before := p[i-1]; p[i].FirstNode < before.nodeOf(before.RankCount-1) {
 			return false
 		}
 	}

@@ -18,9 +18,9 @@ type Schedule struct {
 
 	startAfter int
 	// Memory for the results of Scratch.
-	scratch []int
+	scratchMemory []int
 	// Pending steps of Inline.
-	pending []int32
+	pendingSteps []int32
 }
 
 // Kind is the kind of a step.
@@ -71,16 +71,16 @@ func (r Ref) Plus(n int) Ref { return Ref{r.Slot, r.At + n} }
 
 // Reset empties the schedule and keeps its memory.
 func (s *Schedule) Reset() {
-	s.Steps, s.Temp, s.startAfter, s.scratch = s.Steps[:0], 0, 0, s.scratch[:0]
+	s.Steps, s.Temp, s.startAfter, s.scratchMemory = s.Steps[:0], 0, 0, s.scratchMemory[:0]
 }
 
 // Scratch returns n zeroed numbers for the plan, in memory of the schedule. It saves an allocation
 // at each call with other arguments.
 func (s *Schedule) Scratch(n int) []int {
-	at := len(s.scratch)
-	s.scratch = slices.Grow(s.scratch, n)[:at+n]
-	clear(s.scratch[at:])
-	return s.scratch[at : at+n : at+n]
+	at := len(s.scratchMemory)
+	s.scratchMemory = slices.Grow(s.scratchMemory, n)[:at+n]
+	clear(s.scratchMemory[at:])
+	return s.scratchMemory[at : at+n : at+n]
 }
 
 // Wait makes the following steps depend on all previous ones.

@@ -73,7 +73,7 @@ func alltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv []b
 		return err
 	}
 	p.recvSide.isPacked = x.Args.IsInPlace
-	x.Send.Counts, x.Recv.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
+	x.SendBlocks.Counts, x.RecvBlocks.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
 	if !x.Args.IsInPlace && p.sendSide.blockSizes[c.rank] != p.recvSide.blockSizes[c.rank] {
 		return fmt.Errorf("%w: sendLayouts[%d], the caller's, has %d bytes, and recvLayouts[%d] has %d", ErrTruncate, c.rank, p.sendSide.blockSizes[c.rank], c.rank, p.recvSide.blockSizes[c.rank])
 	}
@@ -102,6 +102,6 @@ func neighborAlltoallw(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, 
 			p.recvSide.drop(i)
 		}
 	}
-	x.Send.Counts, x.Recv.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
+	x.SendBlocks.Counts, x.RecvBlocks.Counts = p.sendSide.blockSizes, p.recvSide.blockSizes
 	return nil
 }

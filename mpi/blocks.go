@@ -116,8 +116,8 @@ func gathers(x *run.Call, c *Comm, own, room int, counts, displs []int) error {
 	if err := c.checkCounts(counts); err != nil {
 		return err
 	}
-	x.Recv = run.Blocks{Counts: counts, Displs: displs}
-	if _, err := x.Recv.Check("recv", room, true); err != nil {
+	x.RecvBlocks = run.Blocks{Counts: counts, Displs: displs}
+	if _, err := x.RecvBlocks.Check("recv", room, true); err != nil {
 		return err
 	}
 	if !x.Args.IsInPlace && own != counts[c.rank] {
@@ -169,8 +169,8 @@ func scatterv[T any](x *run.Call, c *Comm, send []T, counts, displs []int, recv 
 		if err := c.checkCounts(counts); err != nil {
 			return err
 		}
-		x.Send = run.Blocks{Counts: counts, Displs: displs}
-		if _, err := x.Send.Check("send", len(send), false); err != nil {
+		x.SendBlocks = run.Blocks{Counts: counts, Displs: displs}
+		if _, err := x.SendBlocks.Check("send", len(send), false); err != nil {
 			return err
 		}
 		setScatter(x, mem.Bytes(send), recv == nil)
@@ -250,16 +250,16 @@ func alltoallv[T any](x *run.Call, c *Comm, send []T, sendCounts, sendDispls []i
 		if err := c.checkCounts(sendCounts); err != nil {
 			return err
 		}
-		x.Send = run.Blocks{Counts: sendCounts, Displs: sendDispls}
-		if _, err := x.Send.Check("send", len(send), false); err != nil {
+		x.SendBlocks = run.Blocks{Counts: sendCounts, Displs: sendDispls}
+		if _, err := x.SendBlocks.Check("send", len(send), false); err != nil {
 			return err
 		}
 	}
 	if err := c.checkCounts(recvCounts); err != nil {
 		return err
 	}
-	x.Recv = run.Blocks{Counts: recvCounts, Displs: recvDispls}
-	if _, err := x.Recv.Check("recv", len(recv), true); err != nil {
+	x.RecvBlocks = run.Blocks{Counts: recvCounts, Displs: recvDispls}
+	if _, err := x.RecvBlocks.Check("recv", len(recv), true); err != nil {
 		return err
 	}
 	if !x.Args.IsInPlace && sendCounts[c.rank] > recvCounts[c.rank] {

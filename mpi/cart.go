@@ -60,7 +60,7 @@ func NewCart(ctx context.Context, c *Comm, dims []int, periods []bool, reorder b
 // asCart gives a new communicator a grid.
 func (c *Comm) asCart(g *grid) *Cart {
 	ranks := g.neighbors(c.rank)
-	c.topology = newTopology(&topology{grid: g}, coll.Neighborhood{Sources: ranks, Destinations: ranks, Receives: coll.SwapPairs(len(ranks))})
+	c.topology = newTopology(&topology{grid: g}, coll.Neighborhood{Sources: ranks, Destinations: ranks, ReceiveOrder: coll.SwapPairs(len(ranks))})
 	return &Cart{c, g}
 }
 

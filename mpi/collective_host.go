@@ -20,7 +20,7 @@ type collectiveHost Comm
 
 func (c *Comm) initCollective() {
 	c.collective.Init(run.Env{
-		Host: (*collectiveHost)(c), PML: c.pml, ID: c.spec.ID, Rank: c.rank, Size: c.size, Local: &c.rankState.Rank,
+		Host: (*collectiveHost)(c), PML: c.pml, ID: c.spec.ID, Rank: c.rank, Size: c.size, RankResources: &c.rankState.Rank,
 		CommState: &c.stateBits, HasHooks: c.session.process.collectiveHooks != nil, IsThreadRank: c.threadRank != nil,
 	})
 }

@@ -144,7 +144,7 @@ func gathersLayouts(x *run.Call, p *packing, c *Comm, send []byte, sendLayout La
 		return err
 	}
 	p.recvSide.isPacked = x.Args.IsInPlace
-	x.Recv.Counts = p.recvSide.blockSizes
+	x.RecvBlocks.Counts = p.recvSide.blockSizes
 	if own := p.recvSide.blockSizes[c.rank]; !x.Args.IsInPlace && x.Args.OwnSize != own {
 		return fmt.Errorf("%w: sendLayout has %d bytes, and recvLayouts[%d], the caller's, has %d", ErrTruncate, x.Args.OwnSize, c.rank, own)
 	}
@@ -176,7 +176,7 @@ func scatterLayout(x *run.Call, c *Comm, send []byte, sendLayouts []Layout, recv
 	if err := from.set("sendLayouts", c.size, send, sendLayouts, false); err != nil {
 		return err
 	}
-	x.Send.Counts = from.blockSizes
+	x.SendBlocks.Counts = from.blockSizes
 	switch own := from.blockSizes[root]; {
 	case x.Args.IsInPlace:
 		x.Args.OwnSize = own

@@ -93,8 +93,8 @@ func neighborAllgatherv[T any](x *run.Call, c *Comm, send, recv []T, counts, dis
 	if err != nil {
 		return err
 	}
-	x.Recv = run.Blocks{Counts: counts, Displs: displs}
-	if err := checkNeighbors(x.Recv, "recv", len(recv), n.Sources, true); err != nil {
+	x.RecvBlocks = run.Blocks{Counts: counts, Displs: displs}
+	if err := checkNeighbors(x.RecvBlocks, "recv", len(recv), n.Sources, true); err != nil {
 		return err
 	}
 	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)
@@ -128,11 +128,11 @@ func neighborAlltoallv[T any](x *run.Call, c *Comm, send []T, sendCounts, sendDi
 	if err != nil {
 		return err
 	}
-	x.Send, x.Recv = run.Blocks{Counts: sendCounts, Displs: sendDispls}, run.Blocks{Counts: recvCounts, Displs: recvDispls}
-	if err := checkNeighbors(x.Send, "send", len(send), n.Destinations, false); err != nil {
+	x.SendBlocks, x.RecvBlocks = run.Blocks{Counts: sendCounts, Displs: sendDispls}, run.Blocks{Counts: recvCounts, Displs: recvDispls}
+	if err := checkNeighbors(x.SendBlocks, "send", len(send), n.Destinations, false); err != nil {
 		return err
 	}
-	if err := checkNeighbors(x.Recv, "recv", len(recv), n.Sources, true); err != nil {
+	if err := checkNeighbors(x.RecvBlocks, "recv", len(recv), n.Sources, true); err != nil {
 		return err
 	}
 	x.In, x.Out = mem.Bytes(send), mem.Bytes(recv)

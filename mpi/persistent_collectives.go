@@ -122,9 +122,9 @@ func (c *Comm) persistent(ctx context.Context, x *run.Call, wrong error) (*Persi
 	}
 	p := &Persistent{freeResources: func() error { return c.freeContext(d) }}
 	kept := d.rankState.NewKept()
-	x.Send, x.Recv = x.Send.Clone(), x.Recv.Clone()
+	x.SendBlocks, x.RecvBlocks = x.SendBlocks.Clone(), x.RecvBlocks.Clone()
 	keepLayouts(x)
-	if x.Choice == nil { // Operations among neighbors have no instance.
+	if x.NeighborChoice == nil { // Operations among neighbors have no instance.
 		err = d.collective.Do(ctx, x.Op.String()+"_init", 0, func() error {
 			err := d.collective.OpenEarly(ctx)
 			if err == nil {

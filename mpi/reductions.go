@@ -120,8 +120,8 @@ func reduceScatter[T any](x *run.Call, c *Comm, kind coll.Operation, send, recv 
 			return err
 		}
 		own = counts[c.rank]
-		x.Send = run.Blocks{Counts: counts}
-		size, err = x.Send.Check("send", len(send), false)
+		x.SendBlocks = run.Blocks{Counts: counts}
+		size, err = x.SendBlocks.Check("send", len(send), false)
 	} else {
 		size, err = c.blockLength("send", len(send))
 		own = size

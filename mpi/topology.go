@@ -42,7 +42,7 @@ func chooseNeighbors(x *run.Call, c *Comm, op coll.Operation) (*coll.Neighborhoo
 	if t == nil {
 		return nil, fmt.Errorf("%w: the communicator has none; NewCart, NewGraph and NewAdjacentGraph make one that has", ErrTopology)
 	}
-	x.Op, x.Choice = op, &t.choices[op-coll.NeighborAllgather]
+	x.Op, x.NeighborChoice = op, &t.choices[op-coll.NeighborAllgather]
 	return &t.neighborhood, nil
 }
 

@@ -18,9 +18,9 @@ type Call struct {
 	In, Out []byte
 	Reducer coll.Reducer
 	// Blocks of In and Out by rank, in elements, if their sizes differ.
-	Send, Recv Blocks
+	SendBlocks, RecvBlocks Blocks
 	// Algorithm of an operation among neighbors; nil for others.
-	Choice *coll.Choice
+	NeighborChoice *coll.Choice
 	// Of a form with layouts, in place of In and Out as far as it has a side. nil for others.
 	Packing Packing
 }
@@ -59,7 +59,7 @@ func (k *State) Run(ctx context.Context, x *Call, wrong error) error {
 
 // Inline carries out the schedule of a call. It is called inside Do.
 func (k *State) Inline(ctx context.Context, x *Call) error {
-	if k.resources != nil && k.started.n.Load() > 0 {
+	if k.resources != nil && k.nonblocking.unfinishedCount.Load() > 0 {
 		if err := k.awaitQueued(ctx); err != nil {
 			return err
 		}
@@ -121,12 +121,12 @@ type cachedSchedule struct {
 // schedule returns that of a call, which an earlier one with equal arguments may have left.
 // Called inside Do.
 func (k *State) schedule(alg *coll.Algorithm, x *Call) *coll.Schedule {
-	for i := range k.schedules {
-		if p := &k.schedules[i]; p.algorithm == alg && p.args == x.Args {
+	for i := range k.cachedSchedules {
+		if p := &k.cachedSchedules[i]; p.algorithm == alg && p.args == x.Args {
 			return &p.schedule
 		}
 	}
-	p := &k.schedules[k.replacedSchedules%maxSchedules]
+	p := &k.cachedSchedules[k.replacedSchedules%maxSchedules]
 	k.replacedSchedules++
 	p.algorithm = nil
 	k.plan(&p.schedule, &p.args, alg, x)
@@ -144,7 +144,7 @@ func (k *State) chooseAndOpen(ctx context.Context, x *Call) (*coll.Choice, error
 			return nil, err
 		}
 	}
-	if k.resources != nil && k.hasUnopened && (k.operationCount > 0 || k.env.IsThreadRank) && x.Choice == nil {
+	if k.resources != nil && k.hasUnopened && (k.operationCount > 0 || k.env.IsThreadRank) && x.NeighborChoice == nil {
 		if err := k.open(ctx); err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ func (k *State) algorithmFor(x *Call) (*coll.Choice, error) {
 			return nil, err
 		}
 	}
-	return lookUp(k.table, x)
+	return lookUp(k.usableTable, x)
 }
 
 // prepare creates the resources. Called inside Do.
@@ -169,12 +169,12 @@ func (k *State) prepare() error {
 		return err
 	}
 	k.resources = &resources{
-		peers: peers{state: k}, table: shape.table, plainTable: shape.table, force: shape.force,
+		peers: peers{collState: k}, usableTable: shape.plainTable, plainTable: shape.plainTable, force: shape.force,
 		comparesCalls: shape.comparesCalls, nodes: shape.nodes, offers: shape.offers,
 		hasUnopened: shape.hasInstances && k.sharesMemory(),
 	}
-	k.used.Store(true)
-	k.env.Host.RecordAlgorithms(k.table, false)
+	k.hasResources.Store(true)
+	k.env.Host.RecordAlgorithms(k.usableTable, false)
 	return nil
 }
 
@@ -190,8 +190,8 @@ func (k *State) sharesMemory() bool {
 func (k *State) plainAlgorithmFor(x *Call) (*coll.Choice, error) { return lookUp(k.plainTable, x) }
 
 func lookUp(table *coll.Table, x *Call) (*coll.Choice, error) {
-	if x.Choice != nil {
-		return x.Choice, nil
+	if x.NeighborChoice != nil {
+		return x.NeighborChoice, nil
 	}
 	size := x.Args.Size
 	if x.Op == coll.Scatter {
@@ -207,10 +207,10 @@ func lookUp(table *coll.Table, x *Call) (*coll.Choice, error) {
 // plan writes the schedule of a call into s, and its arguments into args. It uses copies, because
 // values passed to an algorithm escape to the heap, and x must not. Called inside Do.
 func (k *State) plan(s *coll.Schedule, args *coll.Args, alg *coll.Algorithm, x *Call) {
-	if x.Send.Counts != nil || x.Recv.Counts != nil {
+	if x.SendBlocks.Counts != nil || x.RecvBlocks.Counts != nil {
 		v := &k.vectors
-		v.SendCounts, v.SendOffsets = x.Send.bytes(&k.vectorMemory[0], &k.vectorMemory[1], x.Args.ElemSize)
-		v.RecvCounts, v.RecvOffsets = x.Recv.bytes(&k.vectorMemory[2], &k.vectorMemory[3], x.Args.ElemSize)
+		v.SendCounts, v.SendOffsets = x.SendBlocks.bytes(&k.vectorMemory[0], &k.vectorMemory[1], x.Args.ElemSize)
+		v.RecvCounts, v.RecvOffsets = x.RecvBlocks.bytes(&k.vectorMemory[2], &k.vectorMemory[3], x.Args.ElemSize)
 		x.Args.Vectors = v
 	}
 	s.Reset()

@@ -27,9 +27,9 @@ func callRecord(x *Call, choice *coll.Choice) []byte {
 	case coll.Barrier, coll.Gatherv, coll.Scatter, coll.Scatterv, coll.Alltoallv,
 		coll.NeighborAllgather, coll.NeighborAllgatherv, coll.NeighborAlltoall, coll.NeighborAlltoallv:
 	case coll.Allgatherv, coll.ReduceScatter:
-		counts := x.Recv.Counts
+		counts := x.RecvBlocks.Counts
 		if x.Op == coll.ReduceScatter {
-			counts = x.Send.Counts
+			counts = x.SendBlocks.Counts
 		}
 		h := fnv.New32a()
 		for _, n := range counts {
@@ -138,7 +138,7 @@ type afterComparison struct {
 
 // compareFirst makes an operation that is ready to begin exchange records first. Inside Start.
 func (o *Operation) compareFirst(records *Call, exchange *coll.Choice) {
-	k := o.k
+	k := o.collState
 	o.comparison = &afterComparison{o.schedule, o.call, 0}
 	o.comparison.call.Sequence = k.operationCount // Not in one statement with nextTag, which changes it.
 	o.comparison.tag = k.nextTag()
@@ -150,7 +150,7 @@ func (o *Operation) compareFirst(records *Call, exchange *coll.Choice) {
 // startCompared compares the received records, and starts the operation. The lock is held.
 func (o *Operation) startCompared() {
 	if err := compared(o.call.Out); err != nil {
-		o.err, o.isReported = fmt.Errorf("i%v: %w", o.op, err), true
+		o.firstErr, o.isReported = fmt.Errorf("i%v: %w", o.op, err), true
 		return
 	}
 	t := o.comparison

@@ -15,32 +15,31 @@ import (
 // complete after a short poll in Wait is promoted to one of the engine, with its remaining
 // steps. So is one that another call than Wait uses.
 //
-// State.busy is busyEarly between Start and Wait. Claim makes it busyInCall, and guards the fields.
+// State.busyState is busyEarly between Start and Wait. Claim makes it busyInCall, and guards the fields.
 type Early struct {
-	k        *State
-	kept     *Operation
-	x        *Call
-	choice   *coll.Choice
-	instance coll.Instance
-	schedule coll.Schedule
+	collState     *State
+	keptOperation *Operation
+	programCall   *Call
+	choice        *coll.Choice
+	instance      coll.Instance
+	schedule      coll.Schedule
 	// No other rank waits for this one after Steps[:lastGive].
 	lastGive int
 	call     coll.Call
-	// Step to take next.
-	next int
+	nextStep int
 }
 
 // NewEarly returns an Early for a call, or nil if it needs the engine. It is called inside Do, after
 // OpenEarly.
 func (k *State) NewEarly(kept *Operation, x *Call) *Early {
-	if k.env.IsThreadRank || k.comparesCalls || x.Choice != nil || x.Packing != nil || k.env.HasHooks {
+	if k.env.IsThreadRank || k.comparesCalls || x.NeighborChoice != nil || x.Packing != nil || k.env.HasHooks {
 		return nil
 	}
 	choice, err := k.algorithmFor(x)
 	if err != nil {
 		return nil
 	}
-	r := &Early{k: k, kept: kept, x: x, choice: choice, instance: k.instance(choice.Component)}
+	r := &Early{collState: k, keptOperation: kept, programCall: x, choice: choice, instance: k.instance(choice.Component)}
 	gives, ok := framework.As[coll.Notifier](r.instance)
 	if !ok {
 		return nil
@@ -64,39 +63,41 @@ func (k *State) NewEarly(kept *Operation, x *Call) *Early {
 }
 
 // IsActive reports whether the operation is between Start and Wait. r may be nil.
-func (r *Early) IsActive() bool { return r != nil && atomic.LoadUint32(&r.k.busy) == busyEarly }
+func (r *Early) IsActive() bool {
+	return r != nil && atomic.LoadUint32(&r.collState.busyState) == busyEarly
+}
 
 // Claim takes the operation, which is between Start and Wait. Finish or Promote ends the claim. r
 // may be nil.
 func (r *Early) Claim() bool {
-	return r.IsActive() && atomic.CompareAndSwapUint32(&r.k.busy, busyEarly, busyInCall)
+	return r.IsActive() && atomic.CompareAndSwapUint32(&r.collState.busyState, busyEarly, busyInCall)
 }
 
 // Begin starts the operation. It returns false if the engine has to start it, and the request of the
 // operation if it is promoted.
 func (r *Early) Begin() (q Handle, isStarted bool) {
-	k := r.k
-	if k.started.n.Load() > 0 || !k.Acquire() {
+	k := r.collState
+	if k.nonblocking.unfinishedCount.Load() > 0 || !k.Acquire() {
 		return Handle{}, false
 	}
-	if k.env.CommState.Load() != 0 || k.broken.Load() != nil {
+	if k.env.CommState.Load() != 0 || k.brokenErr.Load() != nil {
 		k.Exit()
 		return Handle{}, false
 	}
-	r.call.Sequence, r.next = k.operationCount, 0
+	r.call.Sequence, r.nextStep = k.operationCount, 0
 	k.nextTag()
 	isDone, err := r.proceed()
-	if err != nil || !isDone && r.next < r.lastGive {
+	if err != nil || !isDone && r.nextStep < r.lastGive {
 		return r.Promote(err), true
 	}
-	cpu.Store32(&k.busy, busyEarly)
+	cpu.Store32(&k.busyState, busyEarly)
 	return Handle{}, true
 }
 
 // proceed takes steps up to the first one that is not done. The operation is claimed.
 func (r *Early) proceed() (isDone bool, err error) {
-	for ; r.next < len(r.schedule.Steps); r.next++ {
-		s := &r.schedule.Steps[r.next]
+	for ; r.nextStep < len(r.schedule.Steps); r.nextStep++ {
+		s := &r.schedule.Steps[r.nextStep]
 		switch s.Kind {
 		case coll.Own:
 			if isDone, err := r.instance.PollStep(s, &r.call); !isDone || err != nil {
@@ -116,18 +117,18 @@ func (r *Early) proceed() (isDone bool, err error) {
 func (r *Early) Finish() (q Handle, isComplete bool) {
 	isDone, err := r.proceed()
 	if isDone {
-		r.k.Exit()
+		r.collState.Exit()
 		return Handle{}, true
 	}
-	e := r.k.engine()
+	e := r.collState.engine()
 	e.Lock()
-	for polls := e.PollBudget(); !isDone && err == nil && polls > 0 && !e.Wanted() && r.k.abortErr == nil; polls-- {
+	for polls := e.PollBudget(); !isDone && err == nil && polls > 0 && !e.Wanted() && r.collState.abortErr == nil; polls-- {
 		cpu.Pause()
 		isDone, err = r.proceed()
 	}
 	e.Release()
 	if isDone {
-		r.k.Exit()
+		r.collState.Exit()
 		return Handle{}, true
 	}
 	return r.Promote(err), false
@@ -136,18 +137,18 @@ func (r *Early) Finish() (q Handle, isComplete bool) {
 // Promote continues the operation in the engine. err is the error of its next step, or nil. The
 // operation is claimed.
 func (r *Early) Promote(err error) Handle {
-	k := r.k
+	k := r.collState
 	defer k.Exit()
-	o := k.operationOf(r.kept, r.x, r.choice)
+	o := k.operationOf(r.keptOperation, r.programCall, r.choice)
 	o.call.Sequence = r.call.Sequence
 	e := k.engine()
 	e.Lock()
 	defer e.Release()
 	o.prepare(k.operationCount)
-	k.started.n.Add(1)
-	k.started.running = append(k.started.running, o)
+	k.nonblocking.unfinishedCount.Add(1)
+	k.nonblocking.running = append(k.nonblocking.running, o)
 	o.execution.Begin(&o.schedule)
-	o.execution.CompleteFirst(r.next)
+	o.execution.CompleteFirst(r.nextStep)
 	q := Handle{&o.Request, o.Generation()}
 	if err != nil {
 		o.stop(err)

@@ -73,9 +73,8 @@ type Env struct {
 	PML  pml.Comm
 	ID   cid.Extended
 	// Rank and number of ranks.
-	Rank, Size int
-	// Resources of this rank.
-	Local *Rank
+	Rank, Size    int
+	RankResources *Rank
 	// Not 0 when Host.CallError returns an error.
 	CommState *atomic.Uint32
 	// Host.Watch has hooks.
@@ -89,32 +88,32 @@ type Rank struct {
 	engine *progress.Engine
 	// Of the process.
 	pieces *Pieces
-	// Free list. Guarded by the engine's lock.
-	operations []*Operation
-	steps      pendingSteps
+	// Guarded by the engine's lock.
+	freeOperations []*Operation
+	pendingSteps   pendingSteps
 }
 
 // Init prepares the resources. Pieces are those of the process.
 func (r *Rank) Init(e *progress.Engine, pieces *Pieces) {
-	r.engine, r.pieces, r.steps.engine = e, pieces, e
+	r.engine, r.pieces, r.pendingSteps.engine = e, pieces, e
 }
 
 // PollSteps polls the pending steps of a goroutine rank after a step that may complete them. No
 // other code polls them while the waits of the rank are parked. The lock is held.
 func (r *Rank) PollSteps() {
-	if len(r.steps.list) > 0 && r.engine.IsRank() {
-		r.steps.Poll()
+	if len(r.pendingSteps.list) > 0 && r.engine.IsRank() {
+		r.pendingSteps.Poll()
 	}
 }
 
 // RemoveFromEngine removes the source of the engine. It is called before the engine closes.
-func (r *Rank) RemoveFromEngine() { r.steps.removeFromEngine() }
+func (r *Rank) RemoveFromEngine() { r.pendingSteps.removeFromEngine() }
 
 // PendingSteps calls f for each pending step in shared memory, with the communicator that it
 // belongs to. The lock is held.
 func (r *Rank) PendingSteps(f func(h Host, p pml.Pending)) {
-	for _, t := range r.steps.list {
-		f(t.collective.env.Host, t.pending())
+	for _, t := range r.pendingSteps.list {
+		f(t.collState.env.Host, t.pending())
 	}
 }
 
@@ -150,7 +149,7 @@ type Shape struct {
 	// Some offers need an instance.
 	hasInstances bool
 	// Algorithms without an instance.
-	table *coll.Table
+	plainTable *coll.Table
 }
 
 // MakeShape returns the data of a shape. offers are those of the components for it, and
@@ -164,6 +163,6 @@ func MakeShape(nodes coll.Placement, force *coll.Force, offers []coll.ComponentO
 		}
 	}
 	s.hasInstances = len(plain) < len(offers)
-	s.table = coll.NewTable(plain, force)
+	s.plainTable = coll.NewTable(plain, force)
 	return s
 }

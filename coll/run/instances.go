@@ -38,9 +38,9 @@ func (k *State) open(ctx context.Context) error {
 		usable = append(usable, o)
 	}
 	if len(k.instances) > 0 {
-		k.env.Local.steps.addToEngine()
-		k.table = coll.NewTable(usable, k.force)
-		k.env.Host.RecordAlgorithms(k.table, true)
+		k.env.RankResources.pendingSteps.addToEngine()
+		k.usableTable = coll.NewTable(usable, k.force)
+		k.env.Host.RecordAlgorithms(k.usableTable, true)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (k *State) retryCloseInstances(ctx context.Context) {
 
 // tryCloseInstances returns false if a goroutine is in a collective.
 func (k *State) tryCloseInstances() bool {
-	if !k.used.Load() || !k.env.Host.IsClosed() || k.started.n.Load() > 0 {
+	if !k.hasResources.Load() || !k.env.Host.IsClosed() || k.nonblocking.unfinishedCount.Load() > 0 {
 		return true
 	}
 	if !k.Acquire() {
@@ -210,5 +210,5 @@ func (k *State) Abort(err error) {
 	if k.abortErr == nil {
 		k.abortErr = err
 	}
-	k.env.Local.steps.abort(k, err)
+	k.env.RankResources.pendingSteps.abort(k, err)
 }

@@ -21,14 +21,14 @@ import (
 type Division struct {
 	coll.Placement
 	// This process, or -1.
-	Own int
+	OwnProcess int
 
-	number map[framework.Incarnation]int
+	numberByProcess map[framework.Incarnation]int
 }
 
 // Of returns the ranks of a process. The result is read-only.
 func (d *Division) Of(incarnation framework.Incarnation) []int {
-	if p, ok := d.number[incarnation]; ok {
+	if p, ok := d.numberByProcess[incarnation]; ok {
 		return d.Ranks(p)
 	}
 	return nil
@@ -36,20 +36,20 @@ func (d *Division) Of(incarnation framework.Incarnation) []int {
 
 // Divide returns the division of members. self is this process.
 func Divide(members pml.Members, self framework.Incarnation) *Division {
-	d := &Division{Own: -1, number: map[framework.Incarnation]int{}}
+	d := &Division{OwnProcess: -1, numberByProcess: map[framework.Incarnation]int{}}
 	d.Placement = coll.MakePlacement(func(yield func(framework.Incarnation) bool) {
 		for rank := range members.Len() {
 			incarnation := members.Member(rank).Incarnation
-			if _, known := d.number[incarnation]; !known {
-				d.number[incarnation] = len(d.number)
+			if _, known := d.numberByProcess[incarnation]; !known {
+				d.numberByProcess[incarnation] = len(d.numberByProcess)
 			}
 			if !yield(incarnation) {
 				return
 			}
 		}
 	})
-	if p, ok := d.number[self]; ok {
-		d.Own = p
+	if p, ok := d.numberByProcess[self]; ok {
+		d.OwnProcess = p
 	}
 	return d
 }
@@ -57,27 +57,27 @@ func Divide(members pml.Members, self framework.Incarnation) *Division {
 // sharedOpening is shared by the ranks of this process while they open one instance.
 type sharedOpening struct {
 	rankBarrier
-	node *heap.Node
-	// Of this process, ascending.
-	ranks []int
-	// By index in ranks.
-	records []byte
-	decode  sync.Once
-	// By index in ranks.
-	cards [][]byte
-	err   error // Of a record.
-	// Ranks of this process that use it. Guarded by Openings.mu.
-	left int
+	heapNode *heap.Node
+	// Ascending.
+	localRanks []int
+	// By index in localRanks.
+	records    []byte
+	decodeOnce sync.Once
+	// By index in localRanks.
+	cards     [][]byte
+	recordErr error
+	// Number of ranks of this process that use it. Guarded by Openings.mu.
+	usingRanks int
 
-	verdicts sync.Mutex
-	verdict  verdict // Merged.
+	verdictMu     sync.Mutex
+	mergedVerdict verdict
 }
 
 // add merges the verdict of a rank.
 func (s *sharedOpening) add(v verdict) {
-	s.verdicts.Lock()
-	defer s.verdicts.Unlock()
-	s.verdict.merge(v)
+	s.verdictMu.Lock()
+	defer s.verdictMu.Unlock()
+	s.mergedVerdict.merge(v)
 }
 
 // openingKey identifies an opening in an activation.
@@ -94,7 +94,7 @@ func (k *State) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.I
 	own := usable(o)
 	open := openings.enter(key, ranks, own)
 	defer openings.leave(key)
-	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: k.env.Size}, Node: open.node.NodeOf(rank)}); failed != nil {
+	if x, failed = o.OpenInstance(coll.Env{Member: coll.Member{Rank: rank, Size: k.env.Size}, Node: open.heapNode.NodeOf(rank)}); failed != nil {
 		own.fail(cannotOpen, rank)
 	}
 	encodeRecord(open.record(d.Index(rank)), o, x, failed)
@@ -102,8 +102,8 @@ func (k *State) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.I
 		return x, failed, err
 	}
 	if failed == nil {
-		open.decode.Do(func() { open.decodeCards(d.Index(rank), o.Component) })
-		if failed = open.err; failed == nil {
+		open.decodeOnce.Do(func() { open.decodeCards(d.Index(rank), o.Component) })
+		if failed = open.recordErr; failed == nil {
 			failed = x.Join(open.cards)
 		}
 		own.failJoin(rank, failed)
@@ -117,19 +117,19 @@ func (k *State) agreeRanks(ctx context.Context, o coll.ComponentOffer) (x coll.I
 			return x, failed, err
 		}
 	}
-	return x, open.verdict.outcome(o.Component, failed), nil
+	return x, open.mergedVerdict.outcome(o.Component, failed), nil
 }
 
 // agreeLeaders merges the verdicts of all processes. The lowest rank of each process exchanges
 // messages.
 func (k *State) agreeLeaders(ctx context.Context, d *Division, open *sharedOpening) error {
 	var s coll.Schedule
-	if k.env.Rank != open.ranks[0] {
+	if k.env.Rank != open.localRanks[0] {
 		k.nextTag()
 		return open.wait(ctx, k)
 	}
-	exchangeVerdicts(&s, first(d.Placement, open.ranks[0]))
-	all, err := k.mergeVerdict(ctx, &s, open.verdict)
+	exchangeVerdicts(&s, first(d.Placement, open.localRanks[0]))
+	all, err := k.mergeVerdict(ctx, &s, open.mergedVerdict)
 	if err != nil {
 		return err
 	}
@@ -141,9 +141,9 @@ func (s *sharedOpening) record(index int) []byte { return s.records[index*openRe
 
 // decodeCards decodes the records. own is the index of a rank that has opened its part.
 func (s *sharedOpening) decodeCards(own int, component string) {
-	s.cards = make([][]byte, len(s.ranks))
-	for i, rank := range s.ranks {
-		if s.cards[i], s.err = decodeRecord(s.record(i), s.record(own), rank, component); s.err != nil {
+	s.cards = make([][]byte, len(s.localRanks))
+	for i, rank := range s.localRanks {
+		if s.cards[i], s.recordErr = decodeRecord(s.record(i), s.record(own), rank, component); s.recordErr != nil {
 			return
 		}
 	}
@@ -152,16 +152,16 @@ func (s *sharedOpening) decodeCards(own int, component string) {
 // rankBarrier is a barrier of the ranks of a process without messages, because a message between
 // two ranks would create peer state in both.
 type rankBarrier struct {
-	size int
+	rankCount int
 
-	mu      sync.Mutex
-	arrived []arrivedRank
+	mu           sync.Mutex
+	arrivedRanks []arrivedRank
 }
 
 // arrivedRank is a rank that waits for the others.
 type arrivedRank struct {
-	engine *progress.Engine
-	all    *progress.Completion
+	engine     *progress.Engine
+	allArrived *progress.Completion
 }
 
 // wait returns when all ranks of this process have called it, or k is broken or aborted.
@@ -177,20 +177,20 @@ func (g *rankBarrier) wait(ctx context.Context, k *State) error {
 	}
 	mine := arrivedRank{e, new(progress.Completion)}
 	g.mu.Lock()
-	g.arrived = append(g.arrived, mine)
+	g.arrivedRanks = append(g.arrivedRanks, mine)
 	var all []arrivedRank
-	if len(g.arrived) == g.size {
-		all, g.arrived = g.arrived, nil
+	if len(g.arrivedRanks) == g.rankCount {
+		all, g.arrivedRanks = g.arrivedRanks, nil
 	}
 	g.mu.Unlock()
 	for _, a := range all {
 		a.engine.Lock()
-		a.engine.Complete(a.all)
+		a.engine.Complete(a.allArrived)
 		a.engine.Release()
 	}
 	e.Lock()
 	defer e.Release()
-	if err := e.Wait(ctx, mine.all, nil); err != nil {
+	if err := e.Wait(ctx, mine.allArrived, nil); err != nil {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -210,9 +210,9 @@ func (o *Openings) enter(key openingKey, local LocalRanks, v verdict) *sharedOpe
 	s := o.byKey[key]
 	if s == nil {
 		d := local.Division()
-		ranks := d.Ranks(d.Own)
-		s = &sharedOpening{rankBarrier: rankBarrier{size: len(ranks)}, ranks: ranks, records: make([]byte, len(ranks)*openRecord), left: len(ranks), verdict: v}
-		s.node = heap.New(ranks, local.Bell)
+		ranks := d.Ranks(d.OwnProcess)
+		s = &sharedOpening{rankBarrier: rankBarrier{rankCount: len(ranks)}, localRanks: ranks, records: make([]byte, len(ranks)*openRecord), usingRanks: len(ranks), mergedVerdict: v}
+		s.heapNode = heap.New(ranks, local.Bell)
 		if o.byKey == nil {
 			o.byKey = map[openingKey]*sharedOpening{}
 		}
@@ -226,7 +226,7 @@ func (o *Openings) leave(key openingKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s := o.byKey[key]; s != nil {
-		if s.left--; s.left == 0 {
+		if s.usingRanks--; s.usingRanks == 0 {
 			delete(o.byKey, key)
 		}
 	}

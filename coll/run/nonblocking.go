@@ -17,7 +17,7 @@ const mostRunning = 1000
 // nonblocking is the state of a communicator's nonblocking operations.
 type nonblocking struct {
 	// Number of running and waiting operations. Changes with the engine's lock held.
-	n atomic.Int32
+	unfinishedCount atomic.Int32
 
 	// The fields below are guarded by the engine's lock. Both lists are in the order of the starts,
 	// and queued operations follow the running ones.
@@ -25,17 +25,16 @@ type nonblocking struct {
 	// startQueued is active in a caller.
 	isStarting bool
 	// Of a blocking collective in awaitQueued, or nil.
-	blockedCall *progress.Completion
-	// Steps for the communicator's goroutine.
-	work []step
+	blockedCall    *progress.Completion
+	goroutineSteps []step
 	// The goroutine runs.
 	isWorking bool
 	// The communicator is closed, and its resources go with the last operation.
 	isClosing bool
 
 	// Of the goroutine, which alone uses them. hasLabels is set after the first use.
-	labels    pprof.LabelSet
-	hasLabels bool
+	profileLabels pprof.LabelSet
+	hasLabels     bool
 }
 
 // mostAhead is the largest distance in sequence numbers of a collective from the oldest running one.
@@ -67,7 +66,7 @@ func (n *nonblocking) startQueued() {
 		return
 	}
 	n.isStarting = true
-	for len(n.queued) > 0 && n.mayRun(n.queued[0].end) {
+	for len(n.queued) > 0 && n.mayRun(n.queued[0].nextSequence) {
 		o := n.queued[0]
 		n.queued[0] = nil
 		n.queued = n.queued[1:]
@@ -79,7 +78,7 @@ func (n *nonblocking) startQueued() {
 // awaitQueued waits until all nonblocking operations are running, and none of them has a tag of
 // the blocking collective that begins. Called inside Do.
 func (k *State) awaitQueued(ctx context.Context) error {
-	n, e := &k.started, k.engine()
+	n, e := &k.nonblocking, k.engine()
 	e.Lock()
 	defer e.Unlock()
 	for len(n.queued) > 0 || !n.tagsFree(k.operationCount) {
@@ -99,15 +98,15 @@ func (k *State) awaitQueued(ctx context.Context) error {
 // Closing reports whether operations of the closed communicator are in progress.
 // Host.OperationsEnded is then called at the end of the last one.
 func (k *State) Closing() bool {
-	if !k.used.Load() {
+	if !k.hasResources.Load() {
 		return false
 	}
-	if k.promote != nil { // Also during a Start or Wait, which may promote it.
-		k.promote()
+	if k.promoteEarly != nil { // Also during a Start or Wait, which may promote it.
+		k.promoteEarly()
 	}
 	e := k.engine()
 	e.Lock()
 	defer e.Unlock()
-	k.started.isClosing = k.started.n.Load() > 0
-	return k.started.isClosing
+	k.nonblocking.isClosing = k.nonblocking.unfinishedCount.Load() > 0
+	return k.nonblocking.isClosing
 }

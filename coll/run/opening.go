@@ -20,9 +20,8 @@ import (
 type verdict struct {
 	// 0: none. Otherwise its kind, and below it the complement of the rank, so that the lowest rank
 	// counts.
-	failure uint64
-	// The lowest terms, and the highest.
-	lowest, above uint32
+	worstFailure              uint64
+	lowestTerms, highestTerms uint32
 }
 
 // failureKind is the kind of a failure. If there are several, the highest is reported, because
@@ -41,12 +40,12 @@ const verdictSize = 16
 // usable is the verdict of a rank with an instance that is ready, so far.
 func usable(o coll.ComponentOffer) verdict {
 	terms := o.Checksum()
-	return verdict{lowest: terms, above: terms}
+	return verdict{lowestTerms: terms, highestTerms: terms}
 }
 
 // fail adds a failure of this rank.
 func (v *verdict) fail(kind failureKind, rank int) {
-	v.failure = max(v.failure, uint64(kind)<<32|uint64(^uint32(rank)))
+	v.worstFailure = max(v.worstFailure, uint64(kind)<<32|uint64(^uint32(rank)))
 }
 
 // failJoin adds the failure of this rank to join. The failure of another rank to open its part counts
@@ -64,13 +63,13 @@ func (v *verdict) failJoin(rank int, err error) {
 }
 
 func (v *verdict) merge(other verdict) {
-	v.failure = max(v.failure, other.failure)
-	v.lowest, v.above = min(v.lowest, other.lowest), max(v.above, other.above)
+	v.worstFailure = max(v.worstFailure, other.worstFailure)
+	v.lowestTerms, v.highestTerms = min(v.lowestTerms, other.lowestTerms), max(v.highestTerms, other.highestTerms)
 }
 
 func (v verdict) encode() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, v.failure)
-	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v.lowest), v.above)
+	b := binary.LittleEndian.AppendUint64(nil, v.worstFailure)
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, v.lowestTerms), v.highestTerms)
 }
 
 // decodeVerdict decodes the bytes of a peer. Terms in the wrong order differ as well.
@@ -88,8 +87,8 @@ var mergeVerdicts = coll.Reducer{IsQuick: true, Apply: func(inout, in []byte) {
 
 // err returns the reason for which all ranks do without the instance of a component, or nil.
 func (v verdict) err(component string) error {
-	rank := ^uint32(v.failure)
-	switch kind := failureKind(v.failure >> 32); {
+	rank := ^uint32(v.worstFailure)
+	switch kind := failureKind(v.worstFailure >> 32); {
 	case kind == differentTerms:
 		return fmt.Errorf("ranks on the node of rank %d have different values of coll.%s's parameters: all ranks need the same", rank, component)
 	case kind == cannotOpen:
@@ -98,7 +97,7 @@ func (v verdict) err(component string) error {
 		return fmt.Errorf("rank %d could not join the parts of its node", rank)
 	case kind != 0:
 		return fmt.Errorf("rank %d has failed for reason %d", rank, kind)
-	case v.lowest != v.above:
+	case v.lowestTerms != v.highestTerms:
 		return fmt.Errorf("nodes have different values of coll.%s's parameters: all ranks need the same", component)
 	}
 	return nil

@@ -25,10 +25,10 @@ func openingOn(p coll.Placement, rank int) (near, top leaders.Group) {
 func TestVerdicts_AnyNodesAndFailures_AreEqualInAllMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfN(rapid.IntRange(0, 4), 1, 12).Draw(t, "nodes")
-		verdicts, want := make([]verdict, len(nodes)), verdict{lowest: ^uint32(0)}
+		verdicts, want := make([]verdict, len(nodes)), verdict{lowestTerms: ^uint32(0)}
 		for rank := range verdicts {
 			terms := rapid.Uint32Range(7, 8).Draw(t, "terms")
-			verdicts[rank] = verdict{lowest: terms, above: terms}
+			verdicts[rank] = verdict{lowestTerms: terms, highestTerms: terms}
 			if kind := rapid.IntRange(-3, int(differentTerms)).Draw(t, "failure"); kind > 0 {
 				verdicts[rank].fail(failureKind(kind), rank)
 			}
@@ -91,7 +91,7 @@ func TestExchangeCards_AnyNodes_StayOnTheNode(t *testing.T) {
 
 // A member that cannot open its part makes others unable to join, and the lowest rank is named.
 func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
-	v := verdict{lowest: 1, above: 1}
+	v := verdict{lowestTerms: 1, highestTerms: 1}
 	if err := v.err("shm"); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func TestVerdict_SeveralFailures_ReportsTheCause(t *testing.T) {
 			t.Errorf("after %v of rank %d: %v", c.kind, c.rank, v.err("shm"))
 		}
 	}
-	if err := (verdict{lowest: 1, above: 2}).err("hier"); err == nil || err.Error() != "nodes have different values of coll.hier's parameters: all ranks need the same" {
+	if err := (verdict{lowestTerms: 1, highestTerms: 2}).err("hier"); err == nil || err.Error() != "nodes have different values of coll.hier's parameters: all ranks need the same" {
 		t.Error(err)
 	}
 }
@@ -128,7 +128,7 @@ func TestVerdict_RecordIsRefused_FailsInAllMembers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := decodeRecord(c.record, own, 5, "shm")
-			v := verdict{lowest: 1, above: 1}
+			v := verdict{lowestTerms: 1, highestTerms: 1}
 			v.failJoin(2, err)
 			if got := v.err("shm"); got == nil || got.Error() != c.want {
 				t.Errorf("%v, want %s", got, c.want)

@@ -16,11 +16,11 @@ import (
 // when the schedule has ended, or has failed and no longer accesses memory of the caller.
 type Operation struct {
 	pml.Request
-	k   *State
-	op  coll.Operation
-	tag int
-	// Sequence number of the next collective.
-	end uint32
+	collState *State
+	op        coll.Operation
+	tag       int
+	// That of the next collective.
+	nextSequence uint32
 
 	algorithm *coll.Algorithm
 	args      coll.Args
@@ -42,12 +42,11 @@ type Operation struct {
 	// Between Start and Release, if it is kept.
 	inUse atomic.Bool
 
-	// Steps in progress.
-	busy int
+	pendingStepCount int
 	// advance is active in a caller.
 	isAdvancing bool
-	err         error // First error.
-	// Other ranks were notified of err.
+	firstErr    error
+	// Other ranks were notified of firstErr.
 	isReported bool
 
 	// Hook for the end, or nil.
@@ -58,7 +57,7 @@ type Operation struct {
 // the message is awaited as the operation is (pml.Request.Awaited).
 type step struct {
 	*Operation
-	i int
+	stepIndex int
 }
 
 // A Handle is the request of a started operation, with its generation.
@@ -105,9 +104,9 @@ func (k *State) Start(kept *Operation, x *Call) (Handle, error) {
 	e.Lock()
 	defer e.Release()
 	o.prepare(k.operationCount)
-	n := &k.started
-	n.n.Add(1)
-	if len(n.queued) == 0 && n.mayRun(o.end) {
+	n := &k.nonblocking
+	n.unfinishedCount.Add(1)
+	if len(n.queued) == 0 && n.mayRun(o.nextSequence) {
 		n.run(o)
 	} else {
 		n.queued = append(n.queued, o)
@@ -118,7 +117,7 @@ func (k *State) Start(kept *Operation, x *Call) (Handle, error) {
 // prepare makes the request pending. end is the sequence number of the next collective. Lock held.
 func (o *Operation) prepare(end uint32) {
 	o.Start()
-	o.err, o.isReported, o.busy, o.end = nil, false, 0, end
+	o.firstErr, o.isReported, o.pendingStepCount, o.nextSequence = nil, false, 0, end
 }
 
 // operationOf returns an operation for a call, which is kept unless that is nil or in use. The
@@ -129,8 +128,8 @@ func (k *State) operationOf(kept *Operation, x *Call, choice *coll.Choice) *Oper
 	if o == nil {
 		o = k.newOperation()
 	}
-	if o.k != k || o.algorithm != alg || !o.isKept && o.args != x.Args {
-		o.k, o.algorithm = k, nil
+	if o.collState != k || o.algorithm != alg || !o.isKept && o.args != x.Args {
+		o.collState, o.algorithm = k, nil
 		k.plan(&o.schedule, &o.args, alg, x)
 		if x.Args.Vectors == nil || o.isKept {
 			o.algorithm = alg
@@ -143,7 +142,7 @@ func (k *State) operationOf(kept *Operation, x *Call, choice *coll.Choice) *Oper
 	}
 	switch n := o.schedule.Temp + x.packedRoom(); {
 	case n > scratchLimit:
-		o.call.Temp = k.env.Local.pieces.Take(n)
+		o.call.Temp = k.env.RankResources.pieces.Take(n)
 	case cap(o.call.Temp) < n:
 		o.call.Temp = make([]byte, n, max(64, n)) // Aligned for every element type.
 	default:
@@ -155,16 +154,16 @@ func (k *State) operationOf(kept *Operation, x *Call, choice *coll.Choice) *Oper
 	return o
 }
 
-func (k *State) engine() *progress.Engine { return k.env.Local.engine }
+func (k *State) engine() *progress.Engine { return k.env.RankResources.engine }
 
 // newOperation returns an operation from the free list, or a new one.
 func (k *State) newOperation() *Operation {
-	s := k.env.Local
+	s := k.env.RankResources
 	s.engine.Lock()
 	defer s.engine.Unlock()
-	if last := len(s.operations) - 1; last >= 0 {
-		o := s.operations[last]
-		s.operations = s.operations[:last]
+	if last := len(s.freeOperations) - 1; last >= 0 {
+		o := s.freeOperations[last]
+		s.freeOperations = s.freeOperations[:last]
 		return o
 	}
 	o := new(Operation)
@@ -178,7 +177,7 @@ func (o *Operation) advance() {
 		return
 	}
 	o.isAdvancing = true
-	for o.err == nil {
+	for o.firstErr == nil {
 		if i, ok := o.execution.NextStep(); ok {
 			o.begin(i)
 			continue
@@ -193,8 +192,8 @@ func (o *Operation) advance() {
 		o.startCompared()
 	}
 	o.isAdvancing = false
-	local := o.k.env.Local // After its end, o may be in use again.
-	if o.busy == 0 && (o.err == nil && o.execution.IsComplete() || o.isReported) {
+	local := o.collState.env.RankResources // After its end, o may be in use again.
+	if o.pendingStepCount == 0 && (o.firstErr == nil && o.execution.IsComplete() || o.isReported) {
 		o.ends()
 	}
 	local.PollSteps()
@@ -210,12 +209,12 @@ const unpackStep = -1
 // startUnpack unpacks the result of a complete schedule, a large one on the communicator's
 // goroutine. Lock held.
 func (o *Operation) startUnpack() {
-	if o.packing == nil || o.busy > 0 {
+	if o.packing == nil || o.pendingStepCount > 0 {
 		return
 	}
 	if n := o.packing.ResultSize(); n > quickBytes {
-		o.busy++
-		o.k.started.queueStep(o.k.engine(), step{o, unpackStep})
+		o.pendingStepCount++
+		o.collState.nonblocking.queueStep(o.collState.engine(), step{o, unpackStep})
 	} else if n > 0 {
 		o.local(unpackStep)
 		o.packing = nil
@@ -229,7 +228,7 @@ func (o *Operation) begin(i int) {
 		o.startOwnStep(i)
 		return
 	}
-	env := &o.k.env
+	env := &o.collState.env
 	var r *pml.Request
 	var err error
 	switch s.Kind {
@@ -239,8 +238,8 @@ func (o *Operation) begin(i int) {
 		r = env.PML.StartRecv(pml.Buffer{Bytes: o.call.At(s.Buf, s.N)}, int(s.Peer), o.tag, pml.Collective)
 	default:
 		if s.N > quickBytes || s.Kind != coll.Copy && o.call.Apply != nil && !o.call.IsQuick {
-			o.busy++
-			o.k.started.queueStep(o.k.engine(), step{o, i})
+			o.pendingStepCount++
+			o.collState.nonblocking.queueStep(o.collState.engine(), step{o, i})
 		} else {
 			o.local(i)
 			o.execution.Complete(i)
@@ -253,7 +252,7 @@ func (o *Operation) begin(i int) {
 	case r.Done():
 		o.take(r, i)
 	default:
-		o.busy++
+		o.pendingStepCount++
 		r.Notify(&o.steps[i])
 	}
 }
@@ -278,8 +277,8 @@ func (o *Operation) local(i int) {
 // Completed implements pml.Notifier.
 func (s *step) Completed(r *pml.Request) {
 	o := s.Operation
-	o.busy--
-	o.take(r, s.i)
+	o.pendingStepCount--
+	o.take(r, s.stepIndex)
 	o.advance()
 }
 
@@ -304,21 +303,21 @@ func (o *Operation) stepDone(i int, err error) {
 // stop stops the operation from starting steps, and notifies the other ranks, so that its steps in
 // progress end. The lock is held.
 func (o *Operation) stop(err error) {
-	if o.err != nil {
+	if o.firstErr != nil {
 		return
 	}
-	k := o.k
-	isBroken := k.broken.Load() != nil
-	if o.err = fmt.Errorf("i%v: %w", o.op, err); isBroken { // The failure that broke them aborts the steps.
+	k := o.collState
+	isBroken := k.brokenErr.Load() != nil
+	if o.firstErr = fmt.Errorf("i%v: %w", o.op, err); isBroken { // The failure that broke them aborts the steps.
 		if !errors.Is(err, framework.ErrProcFailed) {
-			o.err = k.CheckUsable()
+			o.firstErr = k.CheckUsable()
 		}
 		if _, uses := framework.As[coll.Withdrawer](o.instance); !uses {
 			o.isReported = true
 			return
 		}
 	}
-	cause, x := o.err, o.instance
+	cause, x := o.firstErr, o.instance
 	go func() {
 		if !isBroken {
 			_ = k.Fail(cause)
@@ -329,7 +328,7 @@ func (o *Operation) stop(err error) {
 		e.Lock()
 		defer e.Release()
 		if late != nil {
-			o.err, o.call.Temp = fmt.Errorf("%w; %w", o.err, late), nil
+			o.firstErr, o.call.Temp = fmt.Errorf("%w; %w", o.firstErr, late), nil
 		}
 		o.isReported = true
 		o.advance()
@@ -338,24 +337,24 @@ func (o *Operation) stop(err error) {
 
 // ends completes the request. Lock held.
 func (o *Operation) ends() {
-	k := o.k
-	n := &k.started
+	k := o.collState
+	n := &k.nonblocking
 	i := slices.Index(n.running, o)
 	n.running = slices.Delete(n.running, i, i+1)
-	left := n.n.Add(-1)
+	left := n.unfinishedCount.Add(-1)
 	if o.comparison != nil {
 		o.call, o.comparison = o.comparison.call, nil
 	}
 	o.call = coll.Call{Buffers: coll.Buffers{Temp: o.call.Temp}}
 	o.instance, o.packing = nil, nil
 	o.Request.Status = pml.NoMessage()
-	o.Request.Status.Err = o.err
+	o.Request.Status.Err = o.firstErr
 	if left == 0 && n.isClosing {
 		n.isClosing = false
 		go k.env.Host.OperationsEnded() // It takes the lock.
 	}
 	if o.endHook != nil {
-		o.endHook(o.err)
+		o.endHook(o.firstErr)
 		o.endHook = nil
 	}
 	o.Finish()
@@ -375,7 +374,7 @@ func (o *Operation) Lasting() error {
 
 // Release implements pml.Owner.
 func (o *Operation) Release() {
-	local := o.k.env.Local
+	local := o.collState.env.RankResources
 	if cap(o.call.Temp) > scratchLimit {
 		local.pieces.Give(o.call.Temp)
 		o.call.Temp = nil
@@ -384,7 +383,7 @@ func (o *Operation) Release() {
 		o.inUse.Store(false)
 		return
 	}
-	local.operations = append(local.operations, o)
+	local.freeOperations = append(local.freeOperations, o)
 }
 
 // First implements pml.Owner.

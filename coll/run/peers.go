@@ -14,7 +14,7 @@ import (
 // peers implements coll.Peers for a schedule that runs inline. A communicator has at most one such
 // schedule at a time, so that peers needs no lock.
 type peers struct {
-	state *State
+	collState *State
 	// Of the operation's messages.
 	tag int
 	// Of the algorithm, if any.
@@ -24,26 +24,28 @@ type peers struct {
 	lateErr error
 	// Step of the instance that the call waits for.
 	pendingStep pendingStep
-	// Pending requests, from first on.
-	open  []*pml.Request
-	first int
+	// From firstPending on.
+	pendingRequests []*pml.Request
+	firstPending    int
 	// Free pieces of working memory, the smallest first.
-	scratch [][]byte
+	freeScratch [][]byte
 }
 
 // begin begins an operation.
-func (p *peers) begin(tag int) { p.tag, p.open, p.first, p.lateErr = tag, p.open[:0], 0, nil }
+func (p *peers) begin(tag int) {
+	p.tag, p.pendingRequests, p.firstPending, p.lateErr = tag, p.pendingRequests[:0], 0, nil
+}
 
 // Send implements coll.Peers.
 func (p *peers) Send(buf []byte, to int) (isDone bool, err error) {
-	env := &p.state.env
+	env := &p.collState.env
 	b := env.buffer(buf)
-	e := env.Local.engine
+	e := env.RankResources.engine
 	e.Lock()
 	r, err := env.PML.StartSend(b, to, p.tag, pml.Collective, pml.Standard)
 	if err == nil {
 		if isDone = r.TakeDone(r.Generation(), nil); !isDone {
-			p.open = append(p.open, r)
+			p.pendingRequests = append(p.pendingRequests, r)
 			if !r.Done() {
 				r.Notify(p)
 			}
@@ -60,29 +62,29 @@ func (p *peers) Completed(r *pml.Request) {
 	if err == nil || r.Status.Canceled {
 		return
 	}
-	p.state.env.Host.Spawn(func(context.Context) { p.state.Abort(err) })
+	p.collState.env.Host.Spawn(func(context.Context) { p.collState.Abort(err) })
 }
 
 // StartRecv implements coll.Peers.
 func (p *peers) StartRecv(buf []byte, from int) error {
-	r, err := p.state.env.PML.Irecv(pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	r, err := p.collState.env.PML.Irecv(pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
 	if err == nil {
-		p.open = append(p.open, r)
+		p.pendingRequests = append(p.pendingRequests, r)
 	}
 	return err
 }
 
 // Recv implements coll.Peers.
 func (p *peers) Recv(ctx context.Context, buf []byte, from int) (int, error) {
-	st, err := p.state.env.PML.Recv(ctx, pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
+	st, err := p.collState.env.PML.Recv(ctx, pml.Buffer{Bytes: buf}, from, p.tag, pml.Collective)
 	return st.Bytes, err
 }
 
 // Finish implements coll.Peers. A send that its PML cannot withdraw when ctx ends is a
 // pml.PendingError, as in Comm.Send.
 func (p *peers) Finish(ctx context.Context) (int, error) {
-	r := p.open[p.first]
-	p.first++
+	r := p.pendingRequests[p.firstPending]
+	p.firstPending++
 	e := r.Engine() // The process's for a receive from a network that matches.
 	e.Lock()
 	st, err := r.Conclude(ctx)
@@ -95,7 +97,7 @@ func (p *peers) Finish(ctx context.Context) (int, error) {
 func (p *peers) Drop() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for p.first < len(p.open) {
+	for p.firstPending < len(p.pendingRequests) {
 		_, err := p.Finish(ended)
 		if late, ok := errors.AsType[*pml.PendingError](err); ok {
 			_ = late.Request.Free(late.Request.Generation())
@@ -144,37 +146,37 @@ func (l *Pieces) Give(b []byte) {
 // type, with undefined contents. It prefers the smallest kept piece that is large enough.
 func (p *peers) Scratch(n int) []byte {
 	if n > scratchLimit {
-		return p.state.env.Local.pieces.Take(n)
+		return p.collState.env.RankResources.pieces.Take(n)
 	}
 	i := p.firstOf(n)
-	if i == len(p.scratch) {
+	if i == len(p.freeScratch) {
 		// A power of two of at least 64 bytes. Pieces can be reused for other sizes, and Go aligns
 		// such sizes to 8 bytes.
 		return make([]byte, n, max(64, 1<<sizeClass(n)))
 	}
-	b := p.scratch[i]
-	p.scratch = slices.Delete(p.scratch, i, i+1)
+	b := p.freeScratch[i]
+	p.freeScratch = slices.Delete(p.freeScratch, i, i+1)
 	return b[:n]
 }
 
 // Release keeps b, in place of the smallest piece if there are enough.
 func (p *peers) Release(b []byte) {
 	if cap(b) > scratchLimit {
-		p.state.env.Local.pieces.Give(b)
+		p.collState.env.RankResources.pieces.Give(b)
 		return
 	}
-	p.scratch = slices.Insert(p.scratch, p.firstOf(cap(b)), b)
-	if len(p.scratch) > scratchPieces {
-		p.scratch = slices.Delete(p.scratch, 0, 1)
+	p.freeScratch = slices.Insert(p.freeScratch, p.firstOf(cap(b)), b)
+	if len(p.freeScratch) > scratchPieces {
+		p.freeScratch = slices.Delete(p.freeScratch, 0, 1)
 	}
 }
 
 // firstOf returns the index of the first piece that has n bytes.
 func (p *peers) firstOf(n int) int {
-	for i, b := range p.scratch {
+	for i, b := range p.freeScratch {
 		if cap(b) >= n {
 			return i
 		}
 	}
-	return len(p.scratch)
+	return len(p.freeScratch)
 }

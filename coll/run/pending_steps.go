@@ -20,14 +20,14 @@ import (
 // schedule or to an operation.
 type pendingStep struct {
 	progress.Completion
-	collective *State
-	instance   coll.Instance
-	call       *coll.Call
-	step       *coll.Step
-	err        error
-	operation  *Operation
+	collState *State
+	instance  coll.Instance
+	call      *coll.Call
+	step      *coll.Step
+	err       error
+	operation *Operation
 	// Index of the step in operation.
-	index int
+	stepIndex int
 }
 
 // Poll implements progress.Source for the wait for this step.
@@ -35,21 +35,21 @@ func (t *pendingStep) Poll() int {
 	if t.Done() {
 		return 0
 	}
-	t.call.IsWaiterAsleep = t.collective.engine().Bell().Armed()
+	t.call.IsWaiterAsleep = t.collState.engine().Bell().Armed()
 	isDone, err := t.instance.PollStep(t.step, t.call)
 	if !isDone && err == nil {
 		if err = t.lostRankError(); err == nil {
 			return 0
 		}
 	}
-	t.collective.env.Local.steps.complete(t, err)
+	t.collState.env.RankResources.pendingSteps.complete(t, err)
 	return 1
 }
 
 // lostRankError returns an error if the step waits for a rank that has left or failed. All
 // posts of that rank were visible when the step was polled.
 func (t *pendingStep) lostRankError() error {
-	if len(t.collective.lostRanks) == 0 {
+	if len(t.collState.lostRanks) == 0 {
 		return nil
 	}
 	a, ok := framework.As[coll.BlockReporter](t.instance)
@@ -57,7 +57,7 @@ func (t *pendingStep) lostRankError() error {
 		return nil
 	}
 	rank := a.AwaitedRank(t.step)
-	why := t.collective.lostRanks[rank]
+	why := t.collState.lostRanks[rank]
 	if why == nil {
 		return nil
 	}
@@ -168,8 +168,8 @@ func (s *pendingSteps) complete(t *pendingStep, err error) {
 		if e := s.engine; e.IsRank() {
 			e.AddBackground(-1)
 		}
-		o.busy--
-		o.stepDone(t.index, err)
+		o.pendingStepCount--
+		o.stepDone(t.stepIndex, err)
 		o.advance()
 		return
 	}
@@ -178,7 +178,7 @@ func (s *pendingSteps) complete(t *pendingStep, err error) {
 
 func (s *pendingSteps) abort(k *State, err error) {
 	for _, t := range slices.Clone(s.list) {
-		if t.collective == k && slices.Contains(s.list, t) {
+		if t.collState == k && slices.Contains(s.list, t) {
 			s.complete(t, err)
 		}
 	}
@@ -187,8 +187,8 @@ func (s *pendingSteps) abort(k *State, err error) {
 // Own implements coll.Peers. Without a nonblocking operation in progress, this call is the only
 // user of the instance, and takes the engine's lock only to wait.
 func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
-	e := p.state.env.Local.engine
-	alone := p.state.started.n.Load() == 0
+	e := p.collState.env.RankResources.engine
+	alone := p.collState.nonblocking.unfinishedCount.Load() == 0
 	if !alone {
 		e.Lock()
 	}
@@ -209,7 +209,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 		}
 	}
 	if !alone {
-		p.state.env.Local.PollSteps()
+		p.collState.env.RankResources.PollSteps()
 		e.Release()
 	} else {
 		e.Flush()
@@ -220,7 +220,7 @@ func (p *peers) Own(ctx context.Context, steps []coll.Step) (err error) {
 // Work implements coll.Peers.
 func (p *peers) Work(s *coll.Step) {
 	runWork(p.instance, s, &p.call)
-	p.state.env.Local.engine.Flush()
+	p.collState.env.RankResources.engine.Flush()
 }
 
 // runWork runs a step of kind Work.
@@ -259,7 +259,7 @@ const (
 
 // waitForStep waits until the instance has completed a step. The lock is held.
 func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Step) error {
-	k := p.state
+	k := p.collState
 	if err := k.abortErr; err != nil {
 		return err
 	}
@@ -269,9 +269,9 @@ func (p *peers) waitForStep(ctx context.Context, e *progress.Engine, s *coll.Ste
 			return err
 		}
 	}
-	all, t := &p.state.env.Local.steps, &p.pendingStep
+	all, t := &p.collState.env.RankResources.pendingSteps, &p.pendingStep
 	t.Reset()
-	t.collective, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
+	t.collState, t.instance, t.call, t.step, t.err = k, p.instance, &p.call, s, nil
 	all.list = append(all.list, t)
 	if err := e.Wait(ctx, &t.Completion, t); err != nil {
 		if !t.Done() {
@@ -288,10 +288,10 @@ func (o *Operation) startOwnStep(i int) {
 	o.call.IsWaiterAsleep = false
 	isDone, err := o.instance.PollStep(s, &o.call)
 	if !isDone && err == nil {
-		if err = o.k.abortErr; err == nil {
-			o.busy++
-			all := &o.k.env.Local.steps
-			t := &pendingStep{collective: o.k, instance: o.instance, call: &o.call, step: s, operation: o, index: i}
+		if err = o.collState.abortErr; err == nil {
+			o.pendingStepCount++
+			all := &o.collState.env.RankResources.pendingSteps
+			t := &pendingStep{collState: o.collState, instance: o.instance, call: &o.call, step: s, operation: o, stepIndex: i}
 			all.list = append(all.list, t)
 			if e := all.engine; e.IsRank() {
 				e.AddBackground(1)

@@ -18,42 +18,42 @@ import (
 type State struct {
 	env Env
 	// States of Acquire, and busyEarly.
-	busy uint32
+	busyState uint32
 	// Continues an Early in the engine, or nil.
-	promote func()
+	promoteEarly func()
 	// Failure that prevents further operations.
-	broken atomic.Pointer[error]
+	brokenErr atomic.Pointer[error]
 	// Creations of duplicates in progress.
-	pendingDups atomic.Int32
-	creations   creationWaits
+	pendingDups   atomic.Int32
+	creationWaits creationWaits
 
 	// Error of all waits, now and later. Guarded by the engine's lock.
 	abortErr error
 	// Ranks that have left or failed. Guarded by the engine's lock.
 	lostRanks map[int]error
 
-	// Ids of new communicators. Guarded by busy, and by a pending duplicate while there is one.
+	// Ids of new communicators. Guarded by busyState, and by a pending duplicate while there is one.
 	Children cid.Deriver
-	// Ids that were unused at the beginning of the operation. Guarded by busy.
+	// Ids that were unused at the beginning of the operation. Guarded by busyState.
 	unusedIDs cid.Span
 	// unusedIDs was refused, see leave.
 	hasLeft atomic.Bool
-	// Number of operations, see nextTag. Guarded by busy.
+	// Number of operations, see nextTag. Guarded by busyState.
 	operationCount uint32
 
-	// nil before the first operation that exchanges messages, which sets used. Guarded by busy.
+	// nil before the first operation that exchanges messages, which sets hasResources. Guarded by busyState.
 	*resources
-	used atomic.Bool
+	hasResources atomic.Bool
 }
 
 // resources has what the operations of a communicator need. Most duplicates never need it. Guarded
-// by State.busy.
+// by State.busyState.
 type resources struct {
-	peers   peers
-	started nonblocking
-	// Algorithms.
-	table *coll.Table
-	force *coll.Force
+	peers       peers
+	nonblocking nonblocking
+	// Algorithms without an instance, or with one that is open.
+	usableTable *coll.Table
+	force       *coll.Force
 	// Algorithms without an instance.
 	plainTable *coll.Table
 	nodes      coll.Placement
@@ -65,8 +65,8 @@ type resources struct {
 	instances   []openInstance
 	vectors     coll.Vectors
 	// Memory of vectors.
-	vectorMemory [4][]int
-	schedules    [maxSchedules]cachedSchedule
+	vectorMemory    [4][]int
+	cachedSchedules [maxSchedules]cachedSchedule
 	// Number of replaced schedules.
 	replacedSchedules uint
 }
@@ -152,7 +152,7 @@ func (k *State) Exit() {
 	}
 }
 
-// States of State.busy.
+// States of State.busyState.
 const (
 	// A goroutine is in a call.
 	busyInCall = 1
@@ -162,14 +162,14 @@ const (
 
 // Acquire acquires the communicator's operations for one goroutine. It returns false if another
 // goroutine has them, or shortly after the Release on another processor.
-func (k *State) Acquire() bool { return atomic.CompareAndSwapUint32(&k.busy, 0, busyInCall) }
+func (k *State) Acquire() bool { return atomic.CompareAndSwapUint32(&k.busyState, 0, busyInCall) }
 
 // Release reverses Acquire.
-func (k *State) Release() { cpu.Store32(&k.busy, 0) }
+func (k *State) Release() { cpu.Store32(&k.busyState, 0) }
 
 // CheckUsable returns ErrBroken if an earlier operation has failed, or Host.TerminalError.
 func (k *State) CheckUsable() error {
-	earlier := k.broken.Load()
+	earlier := k.brokenErr.Load()
 	if earlier == nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (k *State) Close() {
 	if err := k.CheckUsable(); err != nil {
 		k.LeaveUnassigned(err)
 	}
-	k.creations.cancelReceives()
+	k.creationWaits.cancelReceives()
 }
 
 // LeaveUnassigned ends the part of this rank in operations if neither one of them nor a duplicate is
@@ -234,7 +234,7 @@ const Remedy = "Shrink returns a communicator whose collectives work"
 // returns err.
 func (k *State) Fail(err error) error {
 	isKnown := errors.Is(err, framework.ErrProcFailed) || errors.Is(err, framework.ErrBroken) || errors.Is(err, framework.ErrRevoked)
-	if k.broken.CompareAndSwap(nil, &err) && !isKnown {
+	if k.brokenErr.CompareAndSwap(nil, &err) && !isKnown {
 		k.env.Host.ReportBroken(err)
 	}
 	k.EndCreations(err)
@@ -243,7 +243,7 @@ func (k *State) Fail(err error) error {
 
 // Broken returns the failure that prevents further operations, or nil.
 func (k *State) Broken() error {
-	if err := k.broken.Load(); err != nil {
+	if err := k.brokenErr.Load(); err != nil {
 		return *err
 	}
 	return nil
@@ -251,7 +251,7 @@ func (k *State) Broken() error {
 
 // IsIdle reports whether no operation is in progress except on a caller's goroutine.
 func (k *State) IsIdle() bool {
-	return k.pendingDups.Load() == 0 && (!k.used.Load() || k.started.n.Load() == 0)
+	return k.pendingDups.Load() == 0 && (!k.hasResources.Load() || k.nonblocking.unfinishedCount.Load() == 0)
 }
 
 // BeginDup begins the creation of a duplicate, which uses Children until EndDup. It is called inside
@@ -268,7 +268,7 @@ func (k *State) EndDup() {
 }
 
 // SetPromote sets the function that hands an Early of the communicator to the engine.
-func (k *State) SetPromote(f func()) { k.promote = f }
+func (k *State) SetPromote(f func()) { k.promoteEarly = f }
 
 // SkipOperations counts n operations that were not called. It is for tests.
 func (k *State) SkipOperations(n uint32) { k.operationCount += n }

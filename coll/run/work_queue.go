@@ -10,9 +10,9 @@ import (
 // queueStep queues a step for the communicator's goroutine, and starts that if it does not run. The
 // goroutine ends when the queue is empty. Lock held.
 func (n *nonblocking) queueStep(e *progress.Engine, s step) {
-	if n.work = append(n.work, s); !n.isWorking {
+	if n.goroutineSteps = append(n.goroutineSteps, s); !n.isWorking {
 		n.isWorking = true
-		h := s.k.env.Host
+		h := s.collState.env.Host
 		e.Go(func() { n.label(e, h); n.runSteps(e) })
 	}
 }
@@ -20,9 +20,9 @@ func (n *nonblocking) queueStep(e *progress.Engine, s step) {
 // label sets the profile labels of the goroutine.
 func (n *nonblocking) label(e *progress.Engine, h Host) {
 	if !n.hasLabels {
-		n.labels, n.hasLabels = h.Labels(), true
+		n.profileLabels, n.hasLabels = h.Labels(), true
 	}
-	e.Label(n.labels)
+	e.Label(n.profileLabels)
 }
 
 // errNoReturn is the error of an operation of the program that has ended its goroutine.
@@ -34,31 +34,31 @@ func (n *nonblocking) runSteps(e *progress.Engine) {
 	e.Lock()
 	defer func() {
 		if s.Operation != nil { // The lock is not held.
-			h := s.k.env.Host
+			h := s.collState.env.Host
 			why := any(errNoReturn)
 			if v := recover(); v != nil {
 				why = v
 			}
 			e.Lock()
-			s.busy--
+			s.pendingStepCount--
 			s.stop(fmt.Errorf("%w: %v", ErrPanicked, why))
 			s.advance()
-			if n.isWorking = len(n.work) > 0; n.isWorking {
+			if n.isWorking = len(n.goroutineSteps) > 0; n.isWorking {
 				e.Go(func() { n.label(e, h); n.runSteps(e) })
 			}
 		}
 		e.Release()
 	}()
-	for len(n.work) > 0 {
-		s, n.work = n.work[0], n.work[1:]
+	for len(n.goroutineSteps) > 0 {
+		s, n.goroutineSteps = n.goroutineSteps[0], n.goroutineSteps[1:]
 		e.Release()
-		s.local(s.i)
+		s.local(s.stepIndex)
 		e.Lock()
-		o, i := s.Operation, s.i
+		o, i := s.Operation, s.stepIndex
 		s.Operation = nil
-		o.busy--
+		o.pendingStepCount--
 		o.stepDone(i, nil)
 		o.advance()
 	}
-	n.work, n.isWorking = nil, false
+	n.goroutineSteps, n.isWorking = nil, false
 }
