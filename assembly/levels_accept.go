@@ -48,7 +48,7 @@ func (p *levelPort) Accept(t *wireup.Table) error {
 			return wireup.BadTable(err)
 		}
 		if ids.Policy == cid.PolicyGather {
-			ids.Each = append(ids.Each, r.LocalID)
+			ids.MemberIDs = append(ids.MemberIDs, r.LocalID)
 		}
 		if err := p.admit(i, r); err != nil {
 			return err

@@ -344,6 +344,6 @@ func settle(spec *pml.CommSpec, table *cid.Table, own *cid.Candidates, decision 
 	}
 	spec.Local = decision.Local(spec.Rank)
 	spec.Agreed = decision.Policy == cid.PolicyAgree
-	spec.Indices = decision.Each
+	spec.Indices = decision.MemberIDs
 	return table.Accept(own, spec.Local)
 }

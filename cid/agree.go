@@ -13,21 +13,21 @@ import (
 type Decision struct {
 	// Policy is PolicyAgree, PolicyGather or PolicyLazy.
 	Policy Policy
-	// Common is every member's id under PolicyAgree, else NoLocal.
-	Common Local
-	// Each holds the members' own ids under PolicyGather, in the order of the
+	// CommonID is every member's id under PolicyAgree, else NoLocal.
+	CommonID Local
+	// MemberIDs holds the members' own ids under PolicyGather, in the order of the
 	// members. It is nil under other policies.
-	Each []Local
+	MemberIDs []Local
 }
 
 // Local returns the id of the i-th member, for that member's call of Table.Accept. It is
 // NoLocal under PolicyLazy. A member then calls Release and Reserve, and other members learn
 // its id by an Exchange.
 func (d Decision) Local(i int) Local {
-	if d.Each != nil {
-		return d.Each[i]
+	if d.MemberIDs != nil {
+		return d.MemberIDs[i]
 	}
-	return d.Common
+	return d.CommonID
 }
 
 // Decide decides on the local ids of a new communicator, from the candidate ids of all members
@@ -60,14 +60,14 @@ func Decide(candidates [][]byte) (Decision, error) {
 	}
 	if policy == PolicyAgree {
 		if l, ok := agree(os); ok {
-			return Decision{Policy: PolicyAgree, Common: l}, nil
+			return Decision{Policy: PolicyAgree, CommonID: l}, nil
 		}
 	}
 	each := make([]Local, len(os))
 	for i, o := range os {
 		each[i] = MakeLocal(o.entries[0].Index(), nextGen(o.entries[0].Gen()))
 	}
-	return Decision{Policy: PolicyGather, Each: each}, nil
+	return Decision{Policy: PolicyGather, MemberIDs: each}, nil
 }
 
 // noIndex returns the error for a member without a free index.

@@ -76,10 +76,10 @@ var ErrExhausted = errors.New("cid: no child ids left in this base")
 //
 // It is not safe for concurrent use. The zero Deriver is always exhausted.
 type Deriver struct {
-	parent Extended
-	// shift is the position of the children's field in Sub.
-	shift     uint8
-	remaining uint32
+	parentID Extended
+	// fieldShift is the position of the children's field in Sub.
+	fieldShift   uint8
+	remainingIDs uint32
 }
 
 // NewDeriver returns the deriver of the communicator with this id.
@@ -90,7 +90,7 @@ func NewDeriver(id Extended) Deriver {
 	// The children's field is the one below the lowest field in use.
 	level := bits.TrailingZeros64(id.Sub) / levelBits
 	if level == 0 {
-		return Deriver{parent: id}
+		return Deriver{parentID: id}
 	}
 	return Deriver{id, uint8((level - 1) * levelBits), MaxChildren}
 }
@@ -102,20 +102,20 @@ func (d *Deriver) Next(n int) ([]Extended, error) {
 		return nil, fmt.Errorf("cid: %d children asked for", n)
 	}
 	if n > d.Remaining() {
-		return nil, fmt.Errorf("%w: %d asked for, %d left below %v", ErrExhausted, n, d.remaining, d.parent)
+		return nil, fmt.Errorf("%w: %d asked for, %d left below %v", ErrExhausted, n, d.remainingIDs, d.parentID)
 	}
 	ids := make([]Extended, n)
 	for i := range ids {
-		child := uint64(MaxChildren - d.remaining + 1)
-		ids[i] = Extended{d.parent.Base, d.parent.Sub | child<<d.shift}
-		d.remaining--
+		child := uint64(MaxChildren - d.remainingIDs + 1)
+		ids[i] = Extended{d.parentID.Base, d.parentID.Sub | child<<d.fieldShift}
+		d.remainingIDs--
 	}
 	return ids, nil
 }
 
 // Remaining returns the number of ids that Next can return before ErrExhausted. A split with more
 // colors than MaxChildren uses the remaining ids, rebases, and continues.
-func (d *Deriver) Remaining() int { return int(d.remaining) }
+func (d *Deriver) Remaining() int { return int(d.remainingIDs) }
 
 // Rebase makes d derive ids from base, a context id that a group construct of all members has
 // just assigned for this purpose. It has MaxChildren further children, each with all levels

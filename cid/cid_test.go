@@ -197,7 +197,7 @@ func TestTombstones_ManyIDs_IsBounded(t *testing.T) {
 	for i := range 3 * most {
 		ts.Add(EndpointID{Extended{1, uint64(i / 2)}, uint16(i % 2)})
 	}
-	if len(ts.ids) != most || len(ts.ring) != most {
-		t.Errorf("%d ids in a ring of %d", len(ts.ids), len(ts.ring))
+	if len(ts.recordedIDs) != most || len(ts.idsByAge) != most {
+		t.Errorf("%d ids in a ring of %d", len(ts.recordedIDs), len(ts.idsByAge))
 	}
 }

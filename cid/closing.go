@@ -27,7 +27,7 @@ type PeerClose struct {
 	// receives no more.
 	isNotified bool
 	phase      peerPhase
-	// isAwaited is set while CommClose.awaited counts the member.
+	// isAwaited is set while CommClose.awaitedMembers counts the member.
 	isAwaited bool
 }
 
@@ -71,8 +71,8 @@ const (
 type CommClose struct {
 	style Style
 	stage Stage
-	// awaited counts the members of which more messages or a notification may come.
-	awaited        int32
+	// awaitedMembers counts the members of which more messages or a notification may come.
+	awaitedMembers int32
 	unknownSenders int32
 }
 
@@ -215,16 +215,16 @@ func (r *CommClose) updateAwaited(m *PeerClose) {
 	more := m.phase == finalCounted || m.phase == maySend && m.isNotified
 	switch {
 	case more && !m.isAwaited:
-		r.awaited++
+		r.awaitedMembers++
 	case !more && m.isAwaited:
-		r.awaited--
+		r.awaitedMembers--
 	}
 	m.isAwaited = more
 }
 
 func (r *CommClose) advance() Action {
 	switch {
-	case r.stage != StageNotified || r.awaited > 0:
+	case r.stage != StageNotified || r.awaitedMembers > 0:
 		return 0
 	case r.unknownSenders > 0:
 		r.stage = StageQuiet
@@ -244,9 +244,9 @@ type Tally struct {
 	// Sent counts messages to the member.
 	Sent Counts
 	// Consumed counts messages of the member that were received or dropped.
-	Consumed Counts
-	last     Counts
-	isFinal  bool
+	Consumed    Counts
+	finalCounts Counts
+	isFinal     bool
 }
 
 // HasMessages reports whether any message was exchanged.
@@ -255,14 +255,14 @@ func (t *Tally) HasMessages() bool { return t.Sent != Counts{} || t.Consumed != 
 // SetFinal sets the number of messages that the member has sent. Later calls have no effect.
 func (t *Tally) SetFinal(last Counts) {
 	if !t.isFinal {
-		t.last, t.isFinal = last, true
+		t.finalCounts, t.isFinal = last, true
 	}
 }
 
 // IsComplete reports whether the number of the member's messages is known, and all of them were
 // consumed.
 func (t *Tally) IsComplete() bool {
-	for plane, n := range t.last {
+	for plane, n := range t.finalCounts {
 		if t.Consumed[plane] < n {
 			return false
 		}

@@ -71,8 +71,8 @@ const (
 // because its sender lacks the id. Reordering is harmless, because each message of the peer
 // carries the same id. An unsolicited reply sets the id like any other message.
 type Exchange struct {
-	remote Local
-	style  Style
+	remoteID Local
+	style    Style
 	// hasReplied is set once the peer was answered.
 	hasReplied bool
 	// isHolding is set from the request until Drained (Held).
@@ -85,10 +85,10 @@ type Exchange struct {
 func NewExchange(style Style) Exchange { return Exchange{style: style} }
 
 // Known reports whether the peer's local id is known.
-func (x *Exchange) Known() bool { return x.remote.Valid() }
+func (x *Exchange) Known() bool { return x.remoteID.Valid() }
 
 // Remote returns the peer's local id, NoLocal while it is not known.
-func (x *Exchange) Remote() Local { return x.remote }
+func (x *Exchange) Remote() Local { return x.remoteID }
 
 // Closed reports whether the peer has closed the communicator.
 func (x *Exchange) Closed() bool { return x.isClosed }
@@ -157,11 +157,11 @@ func (x *Exchange) Drained() {
 }
 
 func (x *Exchange) learn(peer Local) Action {
-	if !peer.Valid() || x.Known() && x.remote != peer {
+	if !peer.Valid() || x.Known() && x.remoteID != peer {
 		return Conflict
 	}
 	first := !x.Known()
-	x.remote = peer
+	x.remoteID = peer
 	if first && x.isHolding && !x.isClosed {
 		return Drain
 	}

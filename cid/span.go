@@ -9,13 +9,13 @@ import (
 // communicator and of all their descendants. The zero Span is empty.
 type Span struct {
 	Base uint64
-	// First and Last are values of Extended.Sub.
-	First, Last uint64
+	// Values of Extended.Sub.
+	FirstSub, LastSub uint64
 }
 
 // Has reports whether id is in the span.
 func (s Span) Has(id Extended) bool {
-	return s.Base != 0 && id.Base == s.Base && s.First <= id.Sub && id.Sub <= s.Last
+	return s.Base != 0 && id.Base == s.Base && s.FirstSub <= id.Sub && id.Sub <= s.LastSub
 }
 
 // Descendants returns the span of a communicator and all of its descendants.
@@ -30,9 +30,9 @@ func Descendants(id Extended) Span {
 // UnassignedIDs returns the span of the ids that d has not assigned, and their descendants. A member
 // that creates no further communicators is in none with one of these ids.
 func (d *Deriver) UnassignedIDs() Span {
-	if d.remaining == 0 {
+	if d.remainingIDs == 0 {
 		return Span{}
 	}
-	next := uint64(MaxChildren-d.remaining+1) << d.shift
-	return Span{d.parent.Base, d.parent.Sub | next, d.parent.Sub | MaxChildren<<d.shift | (1<<d.shift - 1)}
+	next := uint64(MaxChildren-d.remainingIDs+1) << d.fieldShift
+	return Span{d.parentID.Base, d.parentID.Sub | next, d.parentID.Sub | MaxChildren<<d.fieldShift | (1<<d.fieldShift - 1)}
 }

@@ -11,7 +11,7 @@ func TestUnassignedIDs_AnyDeriver_HasLaterChildrenOnly(t *testing.T) {
 	}
 	span := d.UnassignedIDs()
 	later, _ := d.Next(2)
-	d.remaining = 1
+	d.remainingIDs = 1
 	last, _ := d.Next(1)
 	if d.UnassignedIDs() != (Span{}) || d.UnassignedIDs().Has(Extended{}) || d.UnassignedIDs().Has(parent) {
 		t.Errorf("nothing is left, and %+v is unborn", d.UnassignedIDs())
@@ -30,7 +30,7 @@ func TestUnassignedIDs_AnyDeriver_HasLaterChildrenOnly(t *testing.T) {
 			}
 			below := NewDeriver(id)
 			for _, n := range []uint32{MaxChildren, 1} {
-				below.remaining = n
+				below.remainingIDs = n
 				for _, child := range must(below.Next(1)) {
 					if id.Sub != 4<<48 && span.Has(child) != of.has {
 						t.Errorf("%v, a child of %v: %v", child, id, span.Has(child))
@@ -47,7 +47,7 @@ func TestDescendants_AnyLevel_HasCommunicatorAndDescendantsOnly(t *testing.T) {
 	for _, id := range []Extended{{7, 0}, {7, 3 << 48}, {7, 3<<48 | 1<<32}, {7, 3<<48 | 1<<32 | 2<<16}, {7, 3<<48 | 1<<32 | 2<<16 | 9}} {
 		span, below := Descendants(id), NewDeriver(id)
 		last := below
-		last.remaining = min(1, last.remaining)
+		last.remainingIDs = min(1, last.remainingIDs)
 		for _, child := range append(must(below.Next(min(1, below.Remaining()))), must(last.Next(last.Remaining()))...) {
 			if !span.Has(child) || !Descendants(child).Has(child) || Descendants(child).Has(id) {
 				t.Errorf("%v, a child of %v", child, id)

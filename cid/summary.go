@@ -15,8 +15,8 @@ type Summary struct {
 	Policy Policy
 	// LowestFullRank is the lowest rank of a member without candidate ids, or NoRank.
 	LowestFullRank uint32
-	// Common has the indices that are candidates of all members, ascending. It is empty unless Policy is PolicyAgree.
-	Common []CommonIndex
+	// CommonIndices has the indices that are candidates of all members, ascending. It is empty unless Policy is PolicyAgree.
+	CommonIndices []CommonIndex
 }
 
 // CommonIndex is an index that is a candidate of all members of a Summary.
@@ -48,7 +48,7 @@ func Summarize(rank uint32, encoded []byte) (Summary, Local, error) {
 			if gen := e.Gen(); gen != 0 {
 				c.UsedGens = []uint32{gen}
 			}
-			s.Common = append(s.Common, c)
+			s.CommonIndices = append(s.CommonIndices, c)
 		}
 	}
 	first := o.entries[0]
@@ -61,14 +61,14 @@ func (s Summary) Merge(o Summary) Summary {
 	if merged.Policy != PolicyAgree {
 		return merged
 	}
-	for _, c := range s.Common {
-		i, ok := slices.BinarySearchFunc(o.Common, c.Index, func(c CommonIndex, index uint32) int { return cmp.Compare(c.Index, index) })
+	for _, c := range s.CommonIndices {
+		i, ok := slices.BinarySearchFunc(o.CommonIndices, c.Index, func(c CommonIndex, index uint32) int { return cmp.Compare(c.Index, index) })
 		if !ok {
 			continue
 		}
-		used := slices.Concat(c.UsedGens, o.Common[i].UsedGens)
+		used := slices.Concat(c.UsedGens, o.CommonIndices[i].UsedGens)
 		slices.Sort(used)
-		merged.Common = append(merged.Common, CommonIndex{c.Index, slices.Compact(used)})
+		merged.CommonIndices = append(merged.CommonIndices, CommonIndex{c.Index, slices.Compact(used)})
 	}
 	return merged
 }
@@ -82,9 +82,9 @@ func (s Summary) Decide(members int) (Decision, error) {
 	if s.LowestFullRank != NoRank {
 		return Decision{}, noIndex(int(s.LowestFullRank), members)
 	}
-	for _, c := range s.Common {
+	for _, c := range s.CommonIndices {
 		if gen, ok := unusedGen(slices.Clone(c.UsedGens)); ok {
-			return Decision{Policy: PolicyAgree, Common: MakeLocal(c.Index, gen)}, nil
+			return Decision{Policy: PolicyAgree, CommonID: MakeLocal(c.Index, gen)}, nil
 		}
 	}
 	return Decision{Policy: PolicyGather}, nil
@@ -92,11 +92,11 @@ func (s Summary) Decide(members int) (Decision, error) {
 
 // Check returns an error if a summary of another process is not one that Merge can return.
 func (s Summary) Check() error {
-	if s.Policy < PolicyAgree || s.Policy > PolicyLazy || s.Policy != PolicyAgree && len(s.Common) > 0 {
-		return fmt.Errorf("cid: summary with policy %v and %d common indices", s.Policy, len(s.Common))
+	if s.Policy < PolicyAgree || s.Policy > PolicyLazy || s.Policy != PolicyAgree && len(s.CommonIndices) > 0 {
+		return fmt.Errorf("cid: summary with policy %v and %d common indices", s.Policy, len(s.CommonIndices))
 	}
-	for i, c := range s.Common {
-		if c.Index >= 1<<IndexBits || i > 0 && c.Index <= s.Common[i-1].Index {
+	for i, c := range s.CommonIndices {
+		if c.Index >= 1<<IndexBits || i > 0 && c.Index <= s.CommonIndices[i-1].Index {
 			return fmt.Errorf("cid: summary with index %d at %d", c.Index, i)
 		}
 		for j, gen := range c.UsedGens {

@@ -59,7 +59,7 @@ func TestSummaryMerge_AnyTree_DecidesAsTheList(t *testing.T) {
 		got, gotErr := merged.Decide(n)
 		want, wantErr := Decide(offers)
 		if got.Policy == PolicyGather {
-			got.Each = own
+			got.MemberIDs = own
 		}
 		if !reflect.DeepEqual(got, want) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 			t.Fatalf("merged %+v, %v; list %+v, %v", got, gotErr, want, wantErr)
@@ -73,12 +73,12 @@ func TestSummaryDecide_GenerationsInUse_UsesNextIndex(t *testing.T) {
 	for gen := uint32(1); gen <= MaxGen; gen++ {
 		full.UsedGens = append(full.UsedGens, gen)
 	}
-	s := Summary{Policy: PolicyAgree, LowestFullRank: NoRank, Common: []CommonIndex{full, {Index: 4, UsedGens: []uint32{9}}}}
+	s := Summary{Policy: PolicyAgree, LowestFullRank: NoRank, CommonIndices: []CommonIndex{full, {Index: 4, UsedGens: []uint32{9}}}}
 	d, err := s.Decide(MaxGen)
-	if err != nil || d.Common != MakeLocal(4, 10) {
+	if err != nil || d.CommonID != MakeLocal(4, 10) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if d, err := (Summary{Policy: PolicyAgree, LowestFullRank: NoRank, Common: []CommonIndex{full}}).Decide(MaxGen); err != nil || d.Policy != PolicyGather {
+	if d, err := (Summary{Policy: PolicyAgree, LowestFullRank: NoRank, CommonIndices: []CommonIndex{full}}).Decide(MaxGen); err != nil || d.Policy != PolicyGather {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -93,11 +93,11 @@ func TestSummaryCheck_NotFromMerge_ReturnsError(t *testing.T) {
 	for name, s := range map[string]Summary{
 		"auto":               {LowestFullRank: NoRank},
 		"policy above":       {Policy: PolicyLazy + 1},
-		"lazy with indices":  {Policy: PolicyLazy, Common: []CommonIndex{{Index: 1}}},
-		"index too large":    {Policy: PolicyAgree, Common: []CommonIndex{{Index: 1 << IndexBits}}},
-		"indices descending": {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2}, {Index: 1}}},
-		"generation 0":       {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, UsedGens: []uint32{0}}}},
-		"generation twice":   {Policy: PolicyAgree, Common: []CommonIndex{{Index: 2, UsedGens: []uint32{3, 3}}}},
+		"lazy with indices":  {Policy: PolicyLazy, CommonIndices: []CommonIndex{{Index: 1}}},
+		"index too large":    {Policy: PolicyAgree, CommonIndices: []CommonIndex{{Index: 1 << IndexBits}}},
+		"indices descending": {Policy: PolicyAgree, CommonIndices: []CommonIndex{{Index: 2}, {Index: 1}}},
+		"generation 0":       {Policy: PolicyAgree, CommonIndices: []CommonIndex{{Index: 2, UsedGens: []uint32{0}}}},
+		"generation twice":   {Policy: PolicyAgree, CommonIndices: []CommonIndex{{Index: 2, UsedGens: []uint32{3, 3}}}},
 	} {
 		if s.Check() == nil {
 			t.Errorf("%s: accepted", name)

@@ -36,18 +36,18 @@ const (
 // its own is full. A process with many lazy communicators therefore still has the same candidate
 // ids as its peers.
 type Table struct {
-	mu   sync.Mutex
-	size uint32
-	// limit is the text of SetLimit.
-	limit string
+	mu         sync.Mutex
+	indexCount uint32
+	// That of SetLimit.
+	limitText string
 	// slots grows on demand. Indices beyond it are unused.
-	slots  []slot
-	counts [Stale]uint32
+	slots       []slot
+	stateCounts [Stale]uint32
 
-	// window bounds the indices that Reserve cycles through. cursor is the next odd index
+	// reserveWindow bounds the indices that Reserve cycles through. oddCursor is the next one
 	// that it examines.
-	window uint32
-	cursor uint32
+	reserveWindow uint32
+	oddCursor     uint32
 	// usedOdd is the number of odd indices that are not free.
 	usedOdd uint32
 	// lowestEven is a lower bound of the free even indices.
@@ -72,12 +72,12 @@ const firstWindow = 4096
 // 0 to IndexBits.
 func NewTable(indexBits int) *Table {
 	size := uint32(1) << min(max(indexBits, 0), IndexBits)
-	return &Table{size: size, window: min(firstWindow, size), cursor: 1}
+	return &Table{indexCount: size, reserveWindow: min(firstWindow, size), oddCursor: 1}
 }
 
 // SetLimit sets the end of the error of a full table. The text names the cause of the table's
 // size and a remedy. It is called before the table is used.
-func (t *Table) SetLimit(text string) { t.limit = text }
+func (t *Table) SetLimit(text string) { t.limitText = text }
 
 // Reserve makes an unused index live, with a new generation, for a communicator whose members
 // do not agree on one. If all are in use it returns an error that wraps
@@ -140,38 +140,38 @@ func (t *Table) stateOf(l Local) State {
 func (t *Table) Free() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return int(t.size - t.counts[Withheld] - t.counts[Live] - t.counts[Quarantined])
+	return int(t.indexCount - t.stateCounts[Withheld] - t.stateCounts[Live] - t.stateCounts[Quarantined])
 }
 
 // Counts returns the number of withheld, live and quarantined indices.
 func (t *Table) Counts() (withheld, live, quarantined int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return int(t.counts[Withheld]), int(t.counts[Live]), int(t.counts[Quarantined])
+	return int(t.stateCounts[Withheld]), int(t.stateCounts[Live]), int(t.stateCounts[Quarantined])
 }
 
 func (t *Table) fullError() error {
 	return fmt.Errorf("%w: cid: no communicator id left: %d open, %d quarantined, %d withheld, of the %d that this transport has room for%s",
-		framework.ErrUnsupported, t.counts[Live], t.counts[Quarantined], t.counts[Withheld], t.size, cmp.Or(t.limit, ": close communicators"))
+		framework.ErrUnsupported, t.stateCounts[Live], t.stateCounts[Quarantined], t.stateCounts[Withheld], t.indexCount, cmp.Or(t.limitText, ": close communicators"))
 }
 
 // nextOdd returns a free odd index, cycling through the window.
 func (t *Table) nextOdd() (uint32, bool) {
-	if t.usedOdd == t.size/2 {
+	if t.usedOdd == t.indexCount/2 {
 		return 0, false
 	}
-	for t.usedOdd >= t.window/4 && t.window < t.size {
-		t.window *= 2
+	for t.usedOdd >= t.reserveWindow/4 && t.reserveWindow < t.indexCount {
+		t.reserveWindow *= 2
 	}
 	// The loop ends, because half of the window's odd indices are free, or the window is
 	// the whole table and one is free.
-	for ; ; t.cursor += 2 {
-		if t.cursor >= t.window {
-			t.cursor = 1
+	for ; ; t.oddCursor += 2 {
+		if t.oddCursor >= t.reserveWindow {
+			t.oddCursor = 1
 		}
-		if t.isFree(t.cursor) {
-			i := t.cursor
-			t.cursor += 2
+		if t.isFree(t.oddCursor) {
+			i := t.oddCursor
+			t.oddCursor += 2
 			return i, true
 		}
 	}
@@ -179,7 +179,7 @@ func (t *Table) nextOdd() (uint32, bool) {
 
 // nextEven returns the lowest free even index.
 func (t *Table) nextEven() (uint32, bool) {
-	for ; t.lowestEven < t.size; t.lowestEven += 2 {
+	for ; t.lowestEven < t.indexCount; t.lowestEven += 2 {
 		if t.isFree(t.lowestEven) {
 			return t.lowestEven, true
 		}
@@ -189,7 +189,7 @@ func (t *Table) nextEven() (uint32, bool) {
 
 // lowestOdd returns the lowest free odd index, for candidates when no even one is free.
 func (t *Table) lowestOdd() (uint32, bool) {
-	if t.usedOdd == t.size/2 {
+	if t.usedOdd == t.indexCount/2 {
 		return 0, false
 	}
 	for i := uint32(1); ; i += 2 {
@@ -217,8 +217,8 @@ func (t *Table) set(i uint32, to State, gen uint32) {
 	}
 	from := t.slots[i].state
 	t.slots[i] = slot{uint16(gen), to}
-	t.counts[from]-- // The count of Free is never read, and may wrap.
-	t.counts[to]++
+	t.stateCounts[from]-- // The count of Free is never read, and may wrap.
+	t.stateCounts[to]++
 	switch wasFree, isFree := from == Free, to == Free; {
 	case i%2 == 1 && wasFree && !isFree:
 		t.usedOdd++

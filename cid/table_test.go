@@ -156,7 +156,7 @@ func TestReserve_OddIndicesWithheld_FindsFreeOne(t *testing.T) {
 }
 
 func TestNewTable_WidthOutOfRange_IsClamped(t *testing.T) {
-	if NewTable(-3).size != 1 || NewTable(40).size != 1<<IndexBits {
+	if NewTable(-3).indexCount != 1 || NewTable(40).indexCount != 1<<IndexBits {
 		t.Error("widths are not clamped")
 	}
 }

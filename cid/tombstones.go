@@ -20,40 +20,40 @@ type EndpointID struct {
 //
 // It is safe for concurrent use.
 type Tombstones struct {
-	mu    sync.Mutex
-	limit int
-	ids   map[EndpointID]struct{}
-	// ring has the ids in the order of Add. Once it is full, oldest is the next to replace.
-	ring   []EndpointID
-	oldest int
+	mu          sync.Mutex
+	maxRecords  int
+	recordedIDs map[EndpointID]struct{}
+	// idsByAge is a ring. Once it is full, oldestIndex is the next to replace.
+	idsByAge    []EndpointID
+	oldestIndex int
 }
 
 // NewTombstones returns an empty record of at most limit ids, which is at least 1.
 func NewTombstones(limit int) *Tombstones {
-	return &Tombstones{limit: limit, ids: map[EndpointID]struct{}{}}
+	return &Tombstones{maxRecords: limit, recordedIDs: map[EndpointID]struct{}{}}
 }
 
 // Add records that id is closed. Adding it again has no effect.
 func (t *Tombstones) Add(id EndpointID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.ids[id]; ok {
+	if _, ok := t.recordedIDs[id]; ok {
 		return
 	}
-	t.ids[id] = struct{}{}
-	if len(t.ring) < t.limit {
-		t.ring = append(t.ring, id)
+	t.recordedIDs[id] = struct{}{}
+	if len(t.idsByAge) < t.maxRecords {
+		t.idsByAge = append(t.idsByAge, id)
 		return
 	}
-	delete(t.ids, t.ring[t.oldest])
-	t.ring[t.oldest] = id
-	t.oldest = (t.oldest + 1) % t.limit
+	delete(t.recordedIDs, t.idsByAge[t.oldestIndex])
+	t.idsByAge[t.oldestIndex] = id
+	t.oldestIndex = (t.oldestIndex + 1) % t.maxRecords
 }
 
 // Has reports whether id is recorded as closed.
 func (t *Tombstones) Has(id EndpointID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.ids[id]
+	_, ok := t.recordedIDs[id]
 	return ok
 }

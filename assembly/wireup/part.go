@@ -108,7 +108,7 @@ func NewPart(rank int, p Payload) (Part, error) {
 
 func (s *summary) setIDs(ids cid.Summary) {
 	s.Policy, s.LowestFullRank, s.CommonIndices = uint8(ids.Policy), ids.LowestFullRank, nil
-	for _, c := range ids.Common {
+	for _, c := range ids.CommonIndices {
 		s.CommonIndices = append(s.CommonIndices, commonIndex{Index: c.Index, UsedGens: c.UsedGens})
 	}
 }
@@ -116,7 +116,7 @@ func (s *summary) setIDs(ids cid.Summary) {
 func (s *summary) ids() cid.Summary {
 	ids := cid.Summary{Policy: cid.Policy(s.Policy), LowestFullRank: s.LowestFullRank}
 	for _, c := range s.CommonIndices {
-		ids.Common = append(ids.Common, cid.CommonIndex{Index: c.Index, UsedGens: c.UsedGens})
+		ids.CommonIndices = append(ids.CommonIndices, cid.CommonIndex{Index: c.Index, UsedGens: c.UsedGens})
 	}
 	return ids
 }

@@ -159,7 +159,7 @@ func checkTable(t *rapid.T, b []byte, payloads []Payload, want Decision) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.IDs.Each = append(got.IDs.Each, r.LocalID)
+			got.IDs.MemberIDs = append(got.IDs.MemberIDs, r.LocalID)
 		}
 	}
 	if len(got.ReconnectPairs) == 0 {

@@ -81,7 +81,7 @@ func (p *Part) Decide(id uint64, size int, name func(rank uint32) framework.Proc
 		return nil, err
 	}
 	d := tableDecision{PML: offer.PML, Version: offer.Version, Detail: offer.Detail, IsFirst: isFirst,
-		Policy: uint8(ids.Policy), CommonID: uint32(ids.Common), ReconnectPairs: pairsOf(p.EndedPairs, records)}
+		Policy: uint8(ids.Policy), CommonID: uint32(ids.CommonID), ReconnectPairs: pairsOf(p.EndedPairs, records)}
 	for _, c := range p.Capabilities {
 		d.Capabilities = append(d.Capabilities, c.EncodedList)
 	}
@@ -258,9 +258,9 @@ func (t *Table) decode(b []byte) error {
 	}
 	t.capabilities = d.Capabilities
 	t.decision = Decision{ChosenCapabilities: pml.Capabilities{PML: d.PML, Version: d.Version, Detail: d.Detail}, IsFirst: d.IsFirst,
-		IDs: cid.Decision{Policy: cid.Policy(d.Policy), Common: cid.Local(d.CommonID)}, ReconnectPairs: d.ReconnectPairs}
-	if p := t.decision.IDs.Policy; p < cid.PolicyAgree || p > cid.PolicyLazy || p == cid.PolicyAgree && !t.decision.IDs.Common.Valid() {
-		return fmt.Errorf("a table with policy %v and id %v", p, t.decision.IDs.Common)
+		IDs: cid.Decision{Policy: cid.Policy(d.Policy), CommonID: cid.Local(d.CommonID)}, ReconnectPairs: d.ReconnectPairs}
+	if p := t.decision.IDs.Policy; p < cid.PolicyAgree || p > cid.PolicyLazy || p == cid.PolicyAgree && !t.decision.IDs.CommonID.Valid() {
+		return fmt.Errorf("a table with policy %v and id %v", p, t.decision.IDs.CommonID)
 	}
 	for _, p := range d.ReconnectPairs {
 		if p.LowerRank >= p.HigherRank || uint64(p.HigherRank) >= uint64(t.memberCount) {

@@ -342,7 +342,7 @@ func (f *fixture) refuses(news func()) {
 	for _, first := range []string{"the question", "the refusal", "a message"} {
 		h := f.half()
 		refuse := func() {
-			f.Procs[1].Module.Refuse(cid.Span{Base: h.commID.Base, Last: math.MaxUint64}, pml.AllEndpoints)
+			f.Procs[1].Module.Refuse(cid.Span{Base: h.commID.Base, LastSub: math.MaxUint64}, pml.AllEndpoints)
 			f.Procs[1].Module.CIDs().Release(h.candidates[1])
 		}
 		var lost pending

@@ -267,7 +267,7 @@ func (p *Process) join(spec pml.CommSpec, candidates *cid.Candidates, decision c
 		table.Release(candidates)
 		spec.Local, err = table.Reserve()
 	} else {
-		spec.Local, spec.Agreed, spec.Indices = decision.Local(spec.Rank), decision.Policy == cid.PolicyAgree, decision.Each
+		spec.Local, spec.Agreed, spec.Indices = decision.Local(spec.Rank), decision.Policy == cid.PolicyAgree, decision.MemberIDs
 		err = table.Accept(candidates, spec.Local)
 	}
 	if err != nil {
