@@ -3,28 +3,28 @@ package agreement
 import "slices"
 
 // isCoordinator reports whether this member coordinates the current instance in its own view.
-func (m *Machine) isCoordinator() bool { return m.ballot == m.self+1 }
+func (m *Machine) isCoordinator() bool { return m.highestBallot == m.selfRank+1 }
 
 // advance begins the next step of this member's part after its call, or after a change of the
 // members' states.
 func (m *Machine) advance() {
-	if m.call == nil {
+	if m.ownCall == nil {
 		return
 	}
-	lowest := max(slices.Index(m.members, alive), m.ballot-1)
-	for lowest < len(m.members) && m.members[lowest] != alive {
+	lowest := max(slices.Index(m.memberStates, alive), m.highestBallot-1)
+	for lowest < len(m.memberStates) && m.memberStates[lowest] != alive {
 		lowest++
 	}
 	switch {
-	case lowest == len(m.members):
+	case lowest == len(m.memberStates):
 		// A higher coordinator has asked, for which this member has failed. It is isolated soon.
-	case lowest != m.self:
-		m.ballot = lowest + 1
+	case lowest != m.selfRank:
+		m.highestBallot = lowest + 1
 		m.contribute()
 	case !m.isAsking:
-		m.ballot = m.self + 1
+		m.highestBallot = m.selfRank + 1
 		m.isAsking = true
-		m.received[m.self] = m.contribution()
+		m.contributions[m.selfRank] = m.contribution()
 		m.repeat()
 		m.tryPropose()
 	default:
@@ -36,38 +36,38 @@ func (m *Machine) advance() {
 // receiveContribution stores a contribution. Its sender sees this member as the coordinator,
 // which this member may not be in its own view yet.
 func (m *Machine) receiveContribution(from int, msg Message) {
-	if msg.Ballot != m.self+1 {
+	if msg.Ballot != m.selfRank+1 {
 		return
 	}
 	if m.isProposed {
 		m.send(from, m.proposal())
 		return
 	}
-	if m.received[from] == nil || msg.Contribution.Excluded { // Repetitions differ in Excluded and Failed only.
-		m.received[from] = &msg
+	if m.contributions[from] == nil || msg.Contribution.IsExcluded { // Repetitions differ in Excluded and Failed only.
+		m.contributions[from] = &msg
 	}
-	m.markFailed(msg.Contribution.Failed)
+	m.markFailed(msg.Contribution.FailedRanks)
 	if msg.Outcome != nil {
-		m.markFailed(msg.Outcome.Failed)
+		m.markFailed(msg.Outcome.FailedRanks)
 	}
 	m.advance()
 }
 
 // repeat sends Ask or Propose to all members without a reply.
 func (m *Machine) repeat() {
-	for r, s := range m.members {
+	for r, s := range m.memberStates {
 		switch {
-		case r == m.self || s != alive:
-		case m.isProposed && !m.acked[r]:
+		case r == m.selfRank || s != alive:
+		case m.isProposed && !m.hasAcked[r]:
 			m.send(r, m.proposal())
-		case !m.isProposed && m.received[r] == nil:
-			m.send(r, Message{Kind: Ask, Ballot: m.ballot})
+		case !m.isProposed && m.contributions[r] == nil:
+			m.send(r, Message{Kind: Ask, Ballot: m.highestBallot})
 		}
 	}
 }
 
 func (m *Machine) proposal() Message {
-	return Message{Kind: Propose, Ballot: m.ballot, Outcome: m.held}
+	return Message{Kind: Propose, Ballot: m.highestBallot, Outcome: m.heldOutcome}
 }
 
 // tryPropose proposes an outcome once all live members have contributed.
@@ -75,19 +75,19 @@ func (m *Machine) tryPropose() {
 	if !m.isAsking || m.isProposed {
 		return
 	}
-	for r, s := range m.members {
-		if s == alive && m.received[r] == nil {
+	for r, s := range m.memberStates {
+		if s == alive && m.contributions[r] == nil {
 			return
 		}
 	}
 	if o := m.heldByAny(); o != nil {
-		m.held = o
+		m.heldOutcome = o
 	} else {
-		m.held = m.newOutcome()
+		m.heldOutcome = m.newOutcome()
 	}
-	m.heldBallot = m.ballot
+	m.heldBallot = m.highestBallot
 	m.isProposed = true
-	m.markFailed(m.held.Failed)
+	m.markFailed(m.heldOutcome.FailedRanks)
 	m.repeat()
 	m.tryDecide()
 }
@@ -96,8 +96,8 @@ func (m *Machine) tryPropose() {
 func (m *Machine) heldByAny() *Outcome {
 	var held *Outcome
 	ballot := noBallot
-	for r, c := range m.received {
-		if c != nil && m.members[r] == alive && c.Outcome != nil && c.HeldBallot > ballot {
+	for r, c := range m.contributions {
+		if c != nil && m.memberStates[r] == alive && c.Outcome != nil && c.HeldBallot > ballot {
 			held, ballot = c.Outcome, c.HeldBallot
 		}
 	}
@@ -106,33 +106,33 @@ func (m *Machine) heldByAny() *Outcome {
 
 // newOutcome returns the outcome of the contributions of the live members.
 func (m *Machine) newOutcome() *Outcome {
-	o := &Outcome{Operation: m.call.Operation, Flags: ^uint64(0), Failed: m.failedRanks(), ID: m.call.ID}
+	o := &Outcome{Operation: m.ownCall.Operation, Flags: ^uint64(0), FailedRanks: m.failedRanks(), ID: m.ownCall.ID}
 	other := -1
 	hasAcked := false
-	for r, c := range m.received {
-		if m.members[r] == closed {
-			o.Excluded = append(o.Excluded, r)
+	for r, c := range m.contributions {
+		if m.memberStates[r] == closed {
+			o.ExcludedRanks = append(o.ExcludedRanks, r)
 		}
-		if m.members[r] != alive {
+		if m.memberStates[r] != alive {
 			continue
 		}
 		k := c.Contribution
 		if k.Operation != o.Operation && other < 0 {
 			other = r
 		}
-		if k.Excluded {
-			o.Excluded = append(o.Excluded, r)
+		if k.IsExcluded {
+			o.ExcludedRanks = append(o.ExcludedRanks, r)
 		}
 		o.Flags &= k.Flags
 		o.WireUp = o.WireUp || k.WireUp
 		if hasAcked {
-			o.Acked = intersect(o.Acked, k.Acked)
+			o.AckedRanks = intersect(o.AckedRanks, k.AckedRanks)
 		} else {
-			o.Acked, hasAcked = k.Acked, true
+			o.AckedRanks, hasAcked = k.AckedRanks, true
 		}
 	}
 	if other >= 0 {
-		o.Mixed = mixed(o.Operation, m.self, other)
+		o.MixedRanks = mixed(o.Operation, m.selfRank, other)
 	}
 	return o
 }
@@ -150,13 +150,13 @@ func (m *Machine) tryDecide() {
 	if !m.isProposed {
 		return
 	}
-	for r, s := range m.members {
-		if s == alive && r != m.self && !m.acked[r] {
+	for r, s := range m.memberStates {
+		if s == alive && r != m.selfRank && !m.hasAcked[r] {
 			return
 		}
 	}
-	for r, s := range m.members {
-		if s == alive && r != m.self {
+	for r, s := range m.memberStates {
+		if s == alive && r != m.selfRank {
 			m.send(r, Message{Kind: Decided})
 		}
 	}

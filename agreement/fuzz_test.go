@@ -9,10 +9,10 @@ import (
 // FuzzReceive gives a machine two arbitrary messages in each state of an instance. Decode
 // rejects them, or the machine processes them without a panic.
 func FuzzReceive(f *testing.F) {
-	outcome := &Outcome{Operation: Shrink, Failed: []int{1}, Excluded: []int{2}, ID: cid.Extended{Base: 7, Sub: 1}}
+	outcome := &Outcome{Operation: Shrink, FailedRanks: []int{1}, ExcludedRanks: []int{2}, ID: cid.Extended{Base: 7, Sub: 1}}
 	for _, m := range []Message{
 		{Kind: Ask, Ballot: 2},
-		{Kind: Contribute, Ballot: 1, Contribution: &Contribution{Operation: Agree, Flags: 3, Failed: []int{2}}, Outcome: outcome, HeldBallot: 1},
+		{Kind: Contribute, Ballot: 1, Contribution: &Contribution{Operation: Agree, Flags: 3, FailedRanks: []int{2}}, Outcome: outcome, HeldBallot: 1},
 		{Kind: Propose, Ballot: 2, Outcome: outcome},
 		{Kind: Ack, Ballot: 1}, {Kind: Decided}, {Kind: Closed},
 	} {

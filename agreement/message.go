@@ -36,13 +36,13 @@ type Call struct {
 	Operation Operation
 	Flags     uint64
 	// Ranks known to have failed, ascending.
-	Failed []int
-	// Acknowledged ranks among Failed, ascending.
-	Acked []int
+	FailedRanks []int
+	// A part of FailedRanks, ascending.
+	AckedRanks []int
 	// Shrink: a path to a survivor is broken.
 	WireUp bool
 	// Shrink: the context of the caller has ended. See Machine.Exclude.
-	Excluded bool
+	IsExcluded bool
 
 	// Shrink: the id of the new communicator if this member proposes.
 	ID cid.Extended
@@ -54,19 +54,19 @@ type Outcome struct {
 	_         struct{} `cbor:",toarray"`
 	Operation Operation
 	// The AND of the flags of the contributing members.
-	Flags  uint64
-	Failed Ranks // Failed ranks.
+	Flags       uint64
+	FailedRanks Ranks
 	// Ranks that all contributing members had acknowledged.
-	Acked Ranks
+	AckedRanks Ranks
 	// Other ranks that did not contribute.
-	Excluded Ranks
+	ExcludedRanks Ranks
 	// A member has a broken path to a survivor.
 	WireUp bool
 	// Shrink: the id of the new communicator.
 	ID cid.Extended
-	// Mixed holds one rank that called Agree and one that called Shrink, if members called
+	// MixedRanks holds one rank that called Agree and one that called Shrink, if members called
 	// both. The instance has no other result then.
-	Mixed []int
+	MixedRanks []int
 }
 
 // Kind is the kind of a message.
@@ -91,17 +91,17 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Contribution is a member's part of a new outcome. If the member holds an outcome, Failed has the other failed ranks, and
-// Acked is empty.
+// Contribution is a member's part of a new outcome. If the member holds an outcome, FailedRanks has the other failed ranks, and
+// AckedRanks is empty.
 type Contribution struct {
-	_         struct{} `cbor:",toarray"`
-	Operation Operation
-	Flags     uint64
-	Failed    Ranks
-	Acked     Ranks
-	WireUp    bool
+	_           struct{} `cbor:",toarray"`
+	Operation   Operation
+	Flags       uint64
+	FailedRanks Ranks
+	AckedRanks  Ranks
+	WireUp      bool
 	// The member's context has ended.
-	Excluded bool
+	IsExcluded bool
 }
 
 // Message is a message between two members of a communicator. Its contents are not to be
@@ -177,17 +177,17 @@ func (c *Contribution) check(size int) error {
 	if c.Operation != Agree && c.Operation != Shrink {
 		return fmt.Errorf("unknown operation %d", c.Operation)
 	}
-	return checkRanks(size, c.Failed, c.Acked)
+	return checkRanks(size, c.FailedRanks, c.AckedRanks)
 }
 
 func (o *Outcome) check(size int) error {
 	if o.Operation != Agree && o.Operation != Shrink {
 		return fmt.Errorf("unknown operation %d", o.Operation)
 	}
-	if len(o.Mixed) != 0 && (len(o.Mixed) != 2 || min(o.Mixed[0], o.Mixed[1]) < 0 || max(o.Mixed[0], o.Mixed[1]) >= size) {
-		return fmt.Errorf("mixed calls of ranks %d", o.Mixed)
+	if len(o.MixedRanks) != 0 && (len(o.MixedRanks) != 2 || min(o.MixedRanks[0], o.MixedRanks[1]) < 0 || max(o.MixedRanks[0], o.MixedRanks[1]) >= size) {
+		return fmt.Errorf("mixed calls of ranks %d", o.MixedRanks)
 	}
-	return checkRanks(size, o.Failed, o.Acked, o.Excluded)
+	return checkRanks(size, o.FailedRanks, o.AckedRanks, o.ExcludedRanks)
 }
 
 // checkRanks requires ascending ranks of a communicator in each list.

@@ -40,7 +40,7 @@ func (w *network) collect(rank int) {
 		if err != nil {
 			w.t.Fatalf("rank %d sends %+v: %v", rank, e.Message, err)
 		}
-		w.pending = append(w.pending, sent{rank, e.To, msg})
+		w.pending = append(w.pending, sent{rank, e.ToRank, msg})
 	}
 	if o, ok := m.Result(); ok {
 		w.outcomes[rank][m.Instance()-1] = o
@@ -109,7 +109,7 @@ func (w *network) step(instances uint64) {
 	case 3:
 		m.Tick()
 	case 4, 5, 6:
-		if m.call == nil && m.Instance() < instances {
+		if m.ownCall == nil && m.Instance() < instances {
 			w.start(rank)
 		}
 	case 7, 8:
@@ -144,7 +144,7 @@ func (w *network) finish(instances uint64) {
 				}
 			}
 			w.collect(r)
-			if m.call == nil && m.Instance() < instances {
+			if m.ownCall == nil && m.Instance() < instances {
 				w.start(r)
 			}
 			m.Tick()
@@ -189,13 +189,13 @@ func (w *network) checkInstance(i uint64) {
 		case s != first:
 			w.t.Fatalf("instance %d: rank %d: %s; another rank: %s", i, r, s, first)
 		}
-		for _, f := range o.Failed {
+		for _, f := range o.FailedRanks {
 			if !w.dead[f] {
-				w.t.Fatalf("instance %d: live rank %d is among the failed ranks %d", i, f, o.Failed)
+				w.t.Fatalf("instance %d: live rank %d is among the failed ranks %d", i, f, o.FailedRanks)
 			}
 		}
-		if len(o.Mixed) != 0 {
-			w.t.Fatalf("instance %d: mixed calls of %d", i, o.Mixed)
+		if len(o.MixedRanks) != 0 {
+			w.t.Fatalf("instance %d: mixed calls of %d", i, o.MixedRanks)
 		}
 	}
 	if first == "" && len(w.live()) > 0 {

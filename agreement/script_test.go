@@ -75,7 +75,7 @@ func (s *script) own(words []string, m *Machine, arg func(int) int) ([]string, e
 		}
 		err = m.Start(Call{Operation: Agree, Flags: uint64(arg(2))}, value)
 	case "shrink":
-		err = m.Start(Call{Operation: Shrink, ID: cid.Extended{Base: uint64(70 + m.self)}, WireUp: len(words) > 2}, nil)
+		err = m.Start(Call{Operation: Shrink, ID: cid.Extended{Base: uint64(70 + m.selfRank)}, WireUp: len(words) > 2}, nil)
 	case "complete":
 		m.Complete()
 	case "exclude":
@@ -89,7 +89,7 @@ func (s *script) own(words []string, m *Machine, arg func(int) int) ([]string, e
 	default:
 		return nil, fmt.Errorf("unknown command %q", words[0])
 	}
-	out := s.show(m.self)
+	out := s.show(m.selfRank)
 	if err != nil {
 		out = append(out, err.Error())
 	}
@@ -102,13 +102,13 @@ func (s *script) show(rank int) []string {
 	m := s.machines[rank]
 	for _, e := range m.Take() {
 		k := e.Message
-		text := fmt.Sprintf("#%d %d to %d: %v of instance %d", len(s.messages), rank, e.To, k.Kind, k.Instance)
+		text := fmt.Sprintf("#%d %d to %d: %v of instance %d", len(s.messages), rank, e.ToRank, k.Kind, k.Instance)
 		if k.Ballot > 0 {
 			text += fmt.Sprintf(", ballot %d", k.Ballot)
 		}
 		if c := k.Contribution; c != nil {
-			text += fmt.Sprintf(", %v %x failed %d", c.Operation, c.Flags, c.Failed)
-			if c.Excluded {
+			text += fmt.Sprintf(", %v %x failed %d", c.Operation, c.Flags, c.FailedRanks)
+			if c.IsExcluded {
 				text += " excluded"
 			}
 		}
@@ -118,7 +118,7 @@ func (s *script) show(rank int) []string {
 		case k.Outcome != nil:
 			text += fmt.Sprintf(", holds of ballot %d: %s", k.HeldBallot, showOutcome(*k.Outcome))
 		}
-		s.messages = append(s.messages, sent{rank, e.To, k})
+		s.messages = append(s.messages, sent{rank, e.ToRank, k})
 		out = append(out, text)
 	}
 	if o, ok := m.Result(); ok {
@@ -128,9 +128,9 @@ func (s *script) show(rank int) []string {
 }
 
 func showOutcome(o Outcome) string {
-	s := fmt.Sprintf("%v %x failed %d", o.Operation, o.Flags, o.Failed)
-	if len(o.Excluded) > 0 {
-		s += fmt.Sprintf(" excluded %d", o.Excluded)
+	s := fmt.Sprintf("%v %x failed %d", o.Operation, o.Flags, o.FailedRanks)
+	if len(o.ExcludedRanks) > 0 {
+		s += fmt.Sprintf(" excluded %d", o.ExcludedRanks)
 	}
 	if o.ID.Base != 0 {
 		s += fmt.Sprintf(" id %d", o.ID.Base)
@@ -138,8 +138,8 @@ func showOutcome(o Outcome) string {
 	if o.WireUp {
 		s += " wire up"
 	}
-	if len(o.Mixed) > 0 {
-		s += fmt.Sprintf(" mixed %d", o.Mixed)
+	if len(o.MixedRanks) > 0 {
+		s += fmt.Sprintf(" mixed %d", o.MixedRanks)
 	}
 	return s
 }

@@ -66,7 +66,7 @@ func (w *world) clone() *world {
 	c.machines = make([]*Machine, len(w.machines))
 	for i, m := range w.machines {
 		k := *m
-		k.members, k.received, k.acked = slices.Clone(m.members), slices.Clone(m.received), slices.Clone(m.acked)
+		k.memberStates, k.contributions, k.hasAcked = slices.Clone(m.memberStates), slices.Clone(m.contributions), slices.Clone(m.hasAcked)
 		c.machines[i] = &k // Members of a walk send no message of a second instance.
 	}
 	c.phases, c.dead = slices.Clone(w.phases), slices.Clone(w.dead)
@@ -83,10 +83,10 @@ func (k *walk) key(w *world) [2]uint64 {
 			b = append(b, w.outcomes[i]...)
 			continue
 		}
-		b = append(b, byte(w.phases[i]), bit(w.dead[i]), bit(w.hasReduced[i]), bit(w.hasEntered[i]), byte(m.instance), byte(m.ballot), byte(m.heldBallot), bit(m.isAsking), bit(m.isProposed))
-		for r := range m.members {
-			b = append(b, byte(m.members[r]), bit(m.acked[r]))
-			if c := m.received[r]; c != nil && m.members[r] == alive {
+		b = append(b, byte(w.phases[i]), bit(w.dead[i]), bit(w.hasReduced[i]), bit(w.hasEntered[i]), byte(m.instance), byte(m.highestBallot), byte(m.heldBallot), bit(m.isAsking), bit(m.isProposed))
+		for r := range m.memberStates {
+			b = append(b, byte(m.memberStates[r]), bit(m.hasAcked[r]))
+			if c := m.contributions[r]; c != nil && m.memberStates[r] == alive {
 				n, ok := k.received[c]
 				if !ok {
 					n = k.number(sent{r, i, *c})
@@ -97,7 +97,7 @@ func (k *walk) key(w *world) [2]uint64 {
 				b = append(b, 0)
 			}
 		}
-		b = appendOutcome(b, m.held)
+		b = appendOutcome(b, m.heldOutcome)
 		b = append(b, w.outcomes[i]...)
 		b = append(b, 0)
 	}
@@ -127,7 +127,7 @@ func (k *walk) prune(w *world) {
 func (k *walk) canMatter(w *world, e sent) bool {
 	to := w.machines[e.to]
 	switch {
-	case w.dead[e.to] && !k.isFalse, to.members[e.from] != alive:
+	case w.dead[e.to] && !k.isFalse, to.memberStates[e.from] != alive:
 		return false
 	case w.phases[e.to] != decided:
 		return true
@@ -148,7 +148,7 @@ func text(o *Outcome) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d wire-up %t", o.Operation, o.Flags, o.Failed, o.Acked, o.Excluded, o.ID, o.Mixed, o.WireUp)
+	return fmt.Sprintf("%v %x failed %d acked %d excluded %d id %d mixed %d wire-up %t", o.Operation, o.Flags, o.FailedRanks, o.AckedRanks, o.ExcludedRanks, o.ID, o.MixedRanks, o.WireUp)
 }
 
 // appendOutcome appends the fields of o, which text prints, in less time.
@@ -159,7 +159,7 @@ func appendOutcome(b []byte, o *Outcome) []byte {
 	b = append(b, 1, byte(o.Operation), bit(o.WireUp))
 	b = binary.AppendUvarint(b, o.Flags)
 	b = binary.AppendUvarint(binary.AppendUvarint(b, o.ID.Base), o.ID.Sub)
-	for _, ranks := range [][]int{o.Failed, o.Acked, o.Excluded, o.Mixed} {
+	for _, ranks := range [][]int{o.FailedRanks, o.AckedRanks, o.ExcludedRanks, o.MixedRanks} {
 		b = append(b, byte(len(ranks)))
 		for _, r := range ranks {
 			b = append(b, byte(r))
@@ -183,7 +183,7 @@ func (k *walk) number(s sent) int {
 // settle moves the queued messages of member i into the network, and takes its outcome.
 func (k *walk) settle(w *world, i int) {
 	for _, e := range w.machines[i].Take() {
-		n := k.number(sent{i, e.To, e.Message})
+		n := k.number(sent{i, e.ToRank, e.Message})
 		for len(w.inNetwork) <= n/64 {
 			w.inNetwork = append(w.inNetwork, 0)
 		}
@@ -211,7 +211,7 @@ func (k *walk) steps(w *world, visit func(*world)) {
 		}
 		k.ownSteps(w, i, visit)
 		for j := range k.n {
-			if i != j && w.dead[j] && w.machines[i].members[j] == alive {
+			if i != j && w.dead[j] && w.machines[i].memberStates[j] == alive {
 				k.step(w, i, visit, func(_ *world, m *Machine) { m.Failed(j) })
 			}
 		}

@@ -25,7 +25,7 @@ func (a *agreements) startLater(call agreement.Call) (isQueued bool) {
 	if !a.machine.IsPending() {
 		return false
 	}
-	call.Excluded = call.Operation == agreement.Shrink
+	call.IsExcluded = call.Operation == agreement.Shrink
 	a.lateCalls = append(a.lateCalls, call)
 	return true
 }
@@ -54,22 +54,22 @@ func (a *agreements) followAbandoned() (refused []*agreement.Outcome) {
 // follow continues a Shrink after an instance that this rank does not wait for. It reports whether the outcome has a communicator that
 // includes this rank. mu is held.
 func (a *agreements) follow(o *agreement.Outcome) (isRefused bool) {
-	isExcluded := hasRank(o.Excluded, a.c.rank)
+	isExcluded := hasRank(o.ExcludedRanks, a.c.rank)
 	switch proposed := a.confirmedOutcome; {
-	case o.Operation != agreement.Shrink || len(o.Mixed) > 0:
+	case o.Operation != agreement.Shrink || len(o.MixedRanks) > 0:
 	case proposed != nil:
 		if !a.c.isConfirmed(proposed, o) && a.c.haveChanged(proposed, o) {
 			// After a wire-up, no communicator has the id of the outcome.
-			a.startAbandoned(agreement.Call{Operation: agreement.Shrink, Flags: 1, Excluded: true, ID: proposed.ID}, nil)
+			a.startAbandoned(agreement.Call{Operation: agreement.Shrink, Flags: 1, IsExcluded: true, ID: proposed.ID}, nil)
 		}
 	case o.WireUp:
-		call := agreement.Call{Operation: agreement.Shrink, Excluded: true}
+		call := agreement.Call{Operation: agreement.Shrink, IsExcluded: true}
 		if isExcluded {
 			call.Flags = 1
 		}
 		a.startAbandoned(call, o)
 	default:
-		return !isExcluded && !hasRank(o.Failed, a.c.rank)
+		return !isExcluded && !hasRank(o.FailedRanks, a.c.rank)
 	}
 	return false
 }

@@ -113,12 +113,12 @@ func (c *Comm) agreeByReduction(ctx context.Context, flags, value []uint64) (has
 // check enters the failures of an outcome, and returns the error of an instance without a result.
 func (a *agreements) check(o *agreement.Outcome) error {
 	c := a.c
-	if len(o.Mixed) > 0 {
-		return fmt.Errorf("members called both Agree (rank %d) and Shrink (rank %d): all members have to make the same calls in the same order", o.Mixed[0], o.Mixed[1])
+	if len(o.MixedRanks) > 0 {
+		return fmt.Errorf("members called both Agree (rank %d) and Shrink (rank %d): all members have to make the same calls in the same order", o.MixedRanks[0], o.MixedRanks[1])
 	}
 	known, _ := c.failed()
 	slices.Sort(known)
-	for _, rank := range o.Failed {
+	for _, rank := range o.FailedRanks {
 		switch {
 		case rank == c.rank:
 			return pml.ProcFailed(c.spec.Members, []int{rank}, "the other members consider this process dead")
@@ -131,7 +131,7 @@ func (a *agreements) check(o *agreement.Outcome) error {
 
 // failuresWithout returns ErrProcFailed with the failures that not all members had acknowledged, or nil.
 func (c *Comm) failuresWithout(o *agreement.Outcome) error {
-	ranks := slices.DeleteFunc(slices.Clone(o.Failed), func(rank int) bool { return hasRank(o.Acked, rank) })
+	ranks := slices.DeleteFunc(slices.Clone(o.FailedRanks), func(rank int) bool { return hasRank(o.AckedRanks, rank) })
 	if len(ranks) == 0 {
 		return nil
 	}

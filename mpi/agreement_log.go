@@ -20,8 +20,8 @@ func (a *agreements) logOutcome(o *agreement.Outcome) {
 		return
 	}
 	attrs := []any{"comm", a.c.spec.ID.String(), "instance", a.instance() - 1}
-	if len(o.Mixed) > 0 {
-		attrs = append(attrs, "agree", o.Mixed[0], "shrink", o.Mixed[1])
+	if len(o.MixedRanks) > 0 {
+		attrs = append(attrs, "agree", o.MixedRanks[0], "shrink", o.MixedRanks[1])
 	} else if o.Operation == agreement.Agree {
 		attrs = append(attrs, "value", fmt.Sprintf("%#x", o.Flags))
 	} else {
@@ -30,7 +30,7 @@ func (a *agreements) logOutcome(o *agreement.Outcome) {
 	for _, list := range []struct {
 		name  string
 		ranks []int
-	}{{"failed", o.Failed}, {"acknowledged", o.Acked}, {"excluded", o.Excluded}} {
+	}{{"failed", o.FailedRanks}, {"acknowledged", o.AckedRanks}, {"excluded", o.ExcludedRanks}} {
 		if len(list.ranks) > 0 {
 			attrs = append(attrs, list.name, text.Ranks(list.ranks))
 		}

@@ -145,10 +145,10 @@ func (a *agreements) call(op agreement.Operation) agreement.Call {
 	f.Lock()
 	defer f.Unlock()
 	failed, _ := a.c.failed()
-	call := agreement.Call{Operation: op, Failed: failed}
+	call := agreement.Call{Operation: op, FailedRanks: failed}
 	if len(failed) > 0 {
-		call.Acked = slices.Sorted(slices.Values(failed[:f.ackedCount]))
-		slices.Sort(call.Failed)
+		call.AckedRanks = slices.Sorted(slices.Values(failed[:f.ackedCount]))
+		slices.Sort(call.FailedRanks)
 	}
 	return call
 }
@@ -278,9 +278,9 @@ var errRequested = errors.New("a member of Agree has continued without collectiv
 func (a *agreements) takeNotes() (notes []outgoingNote) {
 	c := a.c
 	for _, m := range a.machine.Take() {
-		to := c.spec.Members.Member(m.To)
+		to := c.spec.Members.Member(m.ToRank)
 		h := noteHeader{
-			comm: c.spec.ID, to: noteEnd{uint32(m.To), to.Endpoint},
+			comm: c.spec.ID, to: noteEnd{uint32(m.ToRank), to.Endpoint},
 			from: noteEnd{uint32(c.rank), c.spec.Members.Member(c.rank).Endpoint},
 		}
 		notes = append(notes, outgoingNote{a, to.Incarnation, h.encode(m.Message)})

@@ -76,10 +76,10 @@ func TestNote_EverySecondOfManyRanksHasFailed_FitsIntoANote(t *testing.T) {
 	}
 	m := agreement.New(self, size)
 	m.Failed(failed...)
-	if err := m.Start(agreement.Call{Operation: agreement.Shrink, Failed: failed, Acked: failed}, nil); err != nil {
+	if err := m.Start(agreement.Call{Operation: agreement.Shrink, FailedRanks: failed, AckedRanks: failed}, nil); err != nil {
 		t.Fatal(err)
 	}
-	proposal := agreement.Message{Kind: agreement.Propose, Ballot: 1, Outcome: &agreement.Outcome{Operation: agreement.Shrink, Failed: failed, Acked: failed, ID: cid.Extended{Base: 7}}}
+	proposal := agreement.Message{Kind: agreement.Propose, Ballot: 1, Outcome: &agreement.Outcome{Operation: agreement.Shrink, FailedRanks: failed, AckedRanks: failed, ID: cid.Extended{Base: 7}}}
 	m.Receive(0, proposal)
 	m.Failed(0) // The next coordinator gets the contribution with the outcome.
 	messages := []agreement.Message{proposal}
@@ -99,7 +99,7 @@ func TestNote_EverySecondOfManyRanksHasFailed_FitsIntoANote(t *testing.T) {
 			t.Errorf("%v is decoded as %v, %v", want.Kind, got.Kind, err)
 		}
 	}
-	if last := messages[len(messages)-1]; last.Kind != agreement.Contribute || last.Outcome == nil || len(last.Outcome.Failed) != size/2 || len(messages) != 4 {
+	if last := messages[len(messages)-1]; last.Kind != agreement.Contribute || last.Outcome == nil || len(last.Outcome.FailedRanks) != size/2 || len(messages) != 4 {
 		t.Errorf("%d messages, the last one of %v", len(messages), last.Kind)
 	}
 }

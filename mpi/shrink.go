@@ -75,13 +75,13 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	e := a.c.session.process
 	call := a.call(agreement.Shrink)
 	call.Flags = 1
-	call.Excluded = hasEnded(ctx)
-	call.WireUp = a.c.isDisconnected(call.Failed)
+	call.IsExcluded = hasEnded(ctx)
+	call.WireUp = a.c.isDisconnected(call.FailedRanks)
 	var err error
 	if call.ID, err = e.drawSpare(context.WithoutCancel(background(ctx))); err != nil {
 		ended, cancel := context.WithCancelCause(context.Background())
 		cancel(err)
-		ctx, call.Excluded = ended, true // The other members do not wait for this one.
+		ctx, call.IsExcluded = ended, true // The other members do not wait for this one.
 	}
 	o, err := a.run(ctx, agreementCall{Call: call})
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 	if err := a.check(&o); err != nil {
 		return o, err
 	}
-	if hasRank(o.Excluded, a.c.rank) {
+	if hasRank(o.ExcludedRanks, a.c.rank) {
 		a.input(func(*agreement.Machine) { a.follow(&o) })
 		return o, context.Cause(ctx)
 	}
@@ -106,7 +106,7 @@ func (a *agreements) propose(ctx context.Context) (agreement.Outcome, error) {
 // confirm agrees on whether all members have the communicator of the outcome proposed.
 func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, isCreated bool) (agreement.Outcome, error) {
 	call := a.call(agreement.Shrink)
-	call.Excluded = hasEnded(ctx)
+	call.IsExcluded = hasEnded(ctx)
 	if isCreated {
 		call.Flags = 1
 	}
@@ -119,7 +119,7 @@ func (a *agreements) confirm(ctx context.Context, proposed *agreement.Outcome, i
 
 // isConfirmed reports whether all members of the outcome proposed have created its communicator, and none has left Shrink.
 func (c *Comm) isConfirmed(proposed, o *agreement.Outcome) bool {
-	hasLeft := func(rank int) bool { return hasRank(o.Excluded, rank) }
+	hasLeft := func(rank int) bool { return hasRank(o.ExcludedRanks, rank) }
 	return o.Flags&1 != 0 && !slices.ContainsFunc(c.survivors(proposed), hasLeft)
 }
 
@@ -156,7 +156,7 @@ func (c *Comm) isDisconnected(failed []int) bool {
 // survivors returns the ranks of the new communicator.
 func (c *Comm) survivors(o *agreement.Outcome) (ranks []int) {
 	for rank := range c.size {
-		if !hasRank(o.Failed, rank) && !hasRank(o.Excluded, rank) {
+		if !hasRank(o.FailedRanks, rank) && !hasRank(o.ExcludedRanks, rank) {
 			ranks = append(ranks, rank)
 		}
 	}
