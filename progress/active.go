@@ -33,14 +33,14 @@ const (
 // active polls until *done, until ctx ends (its cause is returned), or until it is time
 // to park (nil). Lock held, released meanwhile. The poll token must be free.
 func (e *Engine) active(ctx context.Context, done *bool, first Source) (err error) {
-	if e.rank != nil {
+	if e.rankPart != nil {
 		return e.activeRank(ctx, done, first)
 	}
-	e.polling.set()
-	e.polls++
+	e.pollToken.set()
+	e.pollSessions++
 	var timer waitTimer
 	// While ranks are oversubscribed the peer may need this processor, and each poll delays it.
-	yielding, perClock := e.oversubscribed, pollsPerClock
+	yielding, perClock := e.isOversubscribed, pollsPerClock
 	clock := perClock // Polls until the clock is read.
 	perOther, phase := pollsPerOther, 0
 	beforeYield := pollsBeforeYield
@@ -122,7 +122,7 @@ type waitTimer struct {
 	// Zero before the first reading of the clock.
 	yieldAt time.Time
 	// Of the wait's context.
-	cancel <-chan struct{}
+	ctxDone <-chan struct{}
 }
 
 // read reads the clock after polls with a number of events. err is the cause of an ended context. Lock held.
@@ -130,21 +130,21 @@ func (t *waitTimer) read(e *Engine, ctx context.Context, events int) (waitState,
 	now := time.Now()
 	isFirst := t.yieldAt.IsZero()
 	if isFirst {
-		if n := e.pollers.Load(); n != e.followed {
+		if n := e.pollerCount.Load(); n != e.followedPollers {
 			e.followPollers(n)
 		}
 		if ctx != nil {
-			t.cancel = ctx.Done()
+			t.ctxDone = ctx.Done()
 		}
 		if isLong(ctx) {
 			return waitEnds, nil
 		}
 	}
 	if isFirst || events > 0 { // Events restart the time until the wait parks.
-		t.yieldAt = now.Add(e.spin)
+		t.yieldAt = now.Add(e.spinTime)
 	}
 	select {
-	case <-t.cancel:
+	case <-t.ctxDone:
 		return waitEnds, context.Cause(ctx)
 	default:
 	}
@@ -152,7 +152,7 @@ func (t *waitTimer) read(e *Engine, ctx context.Context, events int) (waitState,
 	switch {
 	case late <= 0:
 		return waitContinues, nil
-	case late > e.yield && late > e.patience():
+	case late > e.yieldTime && late > e.patience():
 		return waitEnds, nil
 	default:
 		return waitYields, nil
@@ -162,17 +162,17 @@ func (t *waitTimer) read(e *Engine, ctx context.Context, events int) (waitState,
 // stopPolling returns the poll token of a process's engine. Lock held.
 func (e *Engine) stopPolling() {
 	if openRanks.Load() == 0 {
-		e.polling.clear()
+		e.pollToken.clear()
 	} else {
-		e.polling.clearOrdered() // A rank parks without this lock, see park.
+		e.pollToken.clearOrdered() // A rank parks without this lock, see park.
 	}
 	if e.hasParked() {
-		e.background.wake()
+		e.progressGoroutine.wake()
 	}
 }
 
 // hasParked reports whether waits of the process or of its ranks are parked. Lock held.
-func (e *Engine) hasParked() bool { return e.parked > 0 || e.parkedRanks.Load() > 0 }
+func (e *Engine) hasParked() bool { return e.parkedWaits > 0 || e.parkedRanks.Load() > 0 }
 
 // polledYield replaces Options.Yield if a source can only be polled. Such a source reports a large message only when it is complete. Polled at
 // intervals, the message takes three times as long (64 MiB over tcp;ofi_rxm: 38 ms).
@@ -182,10 +182,10 @@ const polledYield = 20 * time.Millisecond
 func (e *Engine) patience() time.Duration {
 	for _, s := range e.sources {
 		if p, ok := framework.As[Polled](s); ok && p.Interval() > 0 && !awaited(s) {
-			return max(e.yield, polledYield)
+			return max(e.yieldTime, polledYield)
 		}
 	}
-	return e.yield
+	return e.yieldTime
 }
 
 // awaited reports whether a descriptor announces events of the source.
@@ -198,7 +198,7 @@ func awaited(s Source) bool {
 // the poll token.
 func (e *Engine) admitLockWaiters() {
 	e.Unlock()
-	for i := 0; e.waiters.Load() != 0 && i < 1000; i++ {
+	for i := 0; e.waiterCount.Load() != 0 && i < 1000; i++ {
 		if i%16 == 15 {
 			runtime.Gosched()
 		} else {
@@ -220,12 +220,12 @@ const yieldWithoutSwitch = time.Microsecond
 // yieldProcessor yields to other processes, and at intervals to goroutines of this one.
 // Lock held, released meanwhile.
 func (e *Engine) yieldProcessor() {
-	e.yields++
-	goroutines := e.yields%yieldsPerGosched == 0 || e.gosched
-	if e.yields%yieldsPerGosched == 0 { // GOMAXPROCS may have changed.
-		e.gosched = sharesP()
+	e.yieldCount++
+	goroutines := e.yieldCount%yieldsPerGosched == 0 || e.usesGosched
+	if e.yieldCount%yieldsPerGosched == 0 { // GOMAXPROCS may have changed.
+		e.usesGosched = sharesP()
 	}
-	isTimed := e.idleYields == timedIdleYields || e.yields%yieldsPerTiming == 0
+	isTimed := e.idleYields == timedIdleYields || e.yieldCount%yieldsPerTiming == 0
 	e.Unlock()
 	if goroutines {
 		runtime.Gosched()

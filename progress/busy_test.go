@@ -14,14 +14,14 @@ func TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy(t *testing.T) {
 	defer e.Close()
 	var c Completion
 	e.Lock()
-	e.polling.set() // by the third goroutine
+	e.pollToken.set() // by the third goroutine
 	first := make(chan error, 1)
 	go func() {
 		e.Lock()
 		defer e.Unlock()
 		first <- e.Wait(t.Context(), &c, nil)
 	}()
-	for e.parked == 0 {
+	for e.parkedWaits == 0 {
 		e.Unlock()
 		runtime.Gosched()
 		e.Lock()
@@ -32,16 +32,16 @@ func TestWait_SecondWaiterWhileAnotherPolls_ReturnsErrBusy(t *testing.T) {
 		defer e.Unlock()
 		second <- e.Wait(t.Context(), &c, nil)
 	}()
-	for len(second) == 0 && e.parked == 1 {
+	for len(second) == 0 && e.parkedWaits == 1 {
 		e.Unlock()
 		runtime.Gosched()
 		e.Lock()
 	}
-	if e.parked != 1 {
-		t.Errorf("%d waits of one completion are parked, want 1", e.parked)
+	if e.parkedWaits != 1 {
+		t.Errorf("%d waits of one completion are parked, want 1", e.parkedWaits)
 	}
 	e.Complete(&c)
-	e.polling.clear()
+	e.pollToken.clear()
 	e.Unlock()
 	if err := <-second; !errors.Is(err, ErrBusy) {
 		t.Errorf("second wait: %v, want ErrBusy", err)

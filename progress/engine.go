@@ -90,34 +90,34 @@ type Options struct {
 type Engine struct {
 	lock
 	// Engine of the process, which is the parent of a rank's engine, or the engine itself.
-	process *Engine
+	processEngine *Engine
 	// nil except in the engine of a rank.
-	rank *rank
+	rankPart *rank
 
 	// The fields below are guarded by the lock.
-	sources []Source
-	bell    Bell
-	fds     *fdPoller
-	// The poll token. Also read without the lock.
-	polling flag
-	closed  bool
-	// Parked waits, without those of ranks.
-	parked int
-	// Number of poll sessions. The progress goroutine derives activity from it.
-	polls uint64
-	// Time when the bell was armed.
-	armed time.Time
-	free  []*Waiter
+	sources  []Source
+	bell     Bell
+	fdPoller *fdPoller
+	// Also read without the lock.
+	pollToken flag
+	isClosed  bool
+	// Number without the waits of ranks.
+	parkedWaits int
+	// The progress goroutine derives activity from this number.
+	pollSessions uint64
+	// Of the bell.
+	armedAt     time.Time
+	freeWaiters []*Waiter
 	yieldHistory
 
 	// Options.IsStream; constant.
 	isStream bool
 
 	// May be nil; constant.
-	labels context.Context
+	profileLabels context.Context
 
 	waitLimits
-	background progressGoroutine
+	progressGoroutine progressGoroutine
 
 	// Of a process's engine, and accessed without the lock.
 	nodeLoad
@@ -125,29 +125,29 @@ type Engine struct {
 	// Parked waits of the process's ranks; changed without the lock.
 	parkedRanks atomic.Int64
 	// Of a process's engine.
-	rings rings
+	dueRanks rings
 }
 
 // yieldHistory has the results of the yields of an engine's waits. Guarded by the engine's lock.
 type yieldHistory struct {
-	// Number of yieldProcessor calls.
-	yields uint32
+	// Of yieldProcessor calls.
+	yieldCount uint32
 	// Each yield calls runtime.Gosched, see sharesP.
-	gosched bool
+	usesGosched bool
 	// Consecutive timed yields without a switch to another thread, at most timedIdleYields.
-	idleYields int
-	extended   extendedSpin
+	idleYields   int
+	extendedSpin extendedSpin
 }
 
-// waitLimits bound the polls of an engine's waits. They follow the number of pollers, except yield. Guarded by the engine's lock.
+// waitLimits bound the polls of an engine's waits. They follow the number of pollers, except yieldTime. Guarded by the engine's lock.
 type waitLimits struct {
-	spin, yield time.Duration
+	spinTime, yieldTime time.Duration
 	// Result of PollBudget while the poll token is free.
 	pollBudget int
 	// Waits yield from the first polls on.
-	oversubscribed bool
-	// Number of pollers that the fields above are derived from.
-	followed int32
+	isOversubscribed bool
+	// The fields above are derived from this number.
+	followedPollers int32
 }
 
 // New returns an engine with a running progress goroutine. Close ends it.
@@ -172,26 +172,26 @@ func New(opt Options) *Engine {
 		_ = cpu.Slice(opt.Slice) // Without permission, waits are slower beside other programs.
 	}
 	e := &Engine{
-		labels:     opt.Labels,
-		waitLimits: waitLimits{yield: opt.Yield},
-		nodeLoad:   nodeLoad{longSpin: opt.Spin, processors: int32(opt.Processors), yieldAbove: int32(yieldAbove)},
+		profileLabels: opt.Labels,
+		waitLimits:    waitLimits{yieldTime: opt.Yield},
+		nodeLoad:      nodeLoad{longSpin: opt.Spin, processorCount: int32(opt.Processors), yieldAbove: int32(yieldAbove)},
 	}
-	e.process = e
+	e.processEngine = e
 	e.SetNodeProcs(opt.NodeProcs)
-	e.followPollers(e.pollers.Load())
-	e.bell.e, e.bell.now = e, doorbell.New()
+	e.followPollers(e.pollerCount.Load())
+	e.bell.engine, e.bell.currentBell = e, doorbell.New()
 	e.isStream = opt.IsStream
 	e.count(1)
-	e.gosched = sharesP()
-	e.background.wakeups, e.background.quit, e.background.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	e.background.woken.L = &e.background.mu
+	e.usesGosched = sharesP()
+	e.progressGoroutine.wakeups, e.progressGoroutine.quit, e.progressGoroutine.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	e.progressGoroutine.wokenCond.L = &e.progressGoroutine.mu
 	go e.runProgressGoroutine()
 	return e
 }
 
 // Label sets the profile labels of the calling goroutine of the library to the engine's labels and more.
 func (e *Engine) Label(more pprof.LabelSet) {
-	ctx := e.labels
+	ctx := e.profileLabels
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -200,8 +200,8 @@ func (e *Engine) Label(more pprof.LabelSet) {
 
 // label sets the profile labels of the calling goroutine of the engine.
 func (e *Engine) label() {
-	if e.labels != nil {
-		pprof.SetGoroutineLabels(e.labels)
+	if e.profileLabels != nil {
+		pprof.SetGoroutineLabels(e.profileLabels)
 	}
 }
 
@@ -246,18 +246,18 @@ const DefaultSlice = 100 * time.Microsecond
 func (e *Engine) Bell() *Bell { return &e.bell }
 
 // IsRank reports whether the engine is that of a rank (NewRank).
-func (e *Engine) IsRank() bool { return e.rank != nil }
+func (e *Engine) IsRank() bool { return e.rankPart != nil }
 
 // Add makes s a source.
 func (e *Engine) Add(s Source) {
 	e.Lock()
 	defer e.Unlock()
-	if _, ok := framework.As[Descriptor](s); ok && e.fds == nil && e.rank == nil {
-		e.fds = newFDPoller(&e.bell)
+	if _, ok := framework.As[Descriptor](s); ok && e.fdPoller == nil && e.rankPart == nil {
+		e.fdPoller = newFDPoller(&e.bell)
 	}
 	e.sources = append(e.sources, s)
-	e.bell.now.Ring() // A progress goroutine that is asleep has not armed s.
-	e.background.wake()
+	e.bell.currentBell.Ring() // A progress goroutine that is asleep has not armed s.
+	e.progressGoroutine.wake()
 }
 
 // Remove removes s. After its return, s is not polled and its descriptor is not used.
@@ -270,27 +270,27 @@ func (e *Engine) Remove(s Source) {
 			break
 		}
 	}
-	if d, ok := framework.As[Descriptor](s); ok && e.fds != nil {
-		e.fds.remove(d)
+	if d, ok := framework.As[Descriptor](s); ok && e.fdPoller != nil {
+		e.fdPoller.remove(d)
 	}
 }
 
 // Nudge is Bell.Ring for a source that has created work for itself. Lock held. It costs one load while the progress goroutine is awake.
-func (e *Engine) Nudge() { e.bell.now.Ring() }
+func (e *Engine) Nudge() { e.bell.currentBell.Ring() }
 
 // Close ends the progress goroutine. The caller has ended all waits, removed all sources and closed the engines of ranks. Later waits return
 // framework.ErrClosed.
 func (e *Engine) Close() {
-	if e.rank != nil {
+	if e.rankPart != nil {
 		e.closeRank()
 		return
 	}
-	e.background.stop(e)
+	e.progressGoroutine.stop(e)
 	e.count(-1)
 	e.Lock()
-	e.closed = true
-	fds := e.fds
-	e.fds = nil
+	e.isClosed = true
+	fds := e.fdPoller
+	e.fdPoller = nil
 	e.Unlock()
 	if fds != nil {
 		fds.close() // Without the lock, because its goroutine may be ringing.
@@ -307,18 +307,18 @@ func (e *Engine) poll() int {
 }
 
 // IsClosed reports whether Close has been called. Lock held.
-func (e *Engine) IsClosed() bool { return e.closed }
+func (e *Engine) IsClosed() bool { return e.isClosed }
 
 // Progress polls every source once, unless a wait polls already. Lock held. The engine of
 // a rank also polls its process's engine if that is free, and releases the lock meanwhile.
 func (e *Engine) Progress() int {
-	if e.polling.isSet() {
+	if e.pollToken.isSet() {
 		return 0
 	}
-	if e.rank != nil {
+	if e.rankPart != nil {
 		return e.progressRank()
 	}
-	e.polls++
+	e.pollSessions++
 	return e.poll()
 }
 
@@ -326,15 +326,15 @@ func (e *Engine) Progress() int {
 // some microseconds, without a poll of other sources, and less while ranks are oversubscribed. It is 0 if a wait polls already. The caller stops early
 // if the lock is Wanted. Lock held.
 func (e *Engine) PollBudget() int {
-	if e.polling.isSet() {
+	if e.pollToken.isSet() {
 		return 0
 	}
-	e.polls++
+	e.pollSessions++
 	return e.pollBudget
 }
 
 // Wanted reports whether a goroutine waits for the lock.
-func (l *lock) Wanted() bool { return l.waiters.Load() != 0 }
+func (l *lock) Wanted() bool { return l.waiterCount.Load() != 0 }
 
 func pollBudgetOf(yieldsAtOnce bool) int {
 	if yieldsAtOnce {

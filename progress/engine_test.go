@@ -68,9 +68,9 @@ func newBox(t *testing.T, opt Options) *box {
 // asleep waits until the progress goroutine sleeps on the bell.
 func asleep(e *Engine) {
 	for {
-		e.background.mu.Lock()
-		ok := e.background.asleep != doorbell.Bell{}
-		e.background.mu.Unlock()
+		e.progressGoroutine.mu.Lock()
+		ok := e.progressGoroutine.sleepBell != doorbell.Bell{}
+		e.progressGoroutine.mu.Unlock()
 		if ok {
 			return
 		}
@@ -151,7 +151,7 @@ func TestWait_ManyBlocked_ShareOneThread(t *testing.T) {
 	}
 	for {
 		b.e.Lock()
-		parked := b.e.parked
+		parked := b.e.parkedWaits
 		b.e.Unlock()
 		if parked == n {
 			break
@@ -201,7 +201,7 @@ func TestWait_Idle_DoesNotPoll(t *testing.T) {
 	}()
 	for {
 		b.e.Lock()
-		parked := b.e.parked
+		parked := b.e.parkedWaits
 		b.e.Unlock()
 		if parked == 1 {
 			break
@@ -224,7 +224,7 @@ func TestWait_ContextEnds_CompletionStaysPending(t *testing.T) {
 	b := newBox(t, Options{})
 	cause := errors.New("enough")
 	for _, spin := range []time.Duration{time.Nanosecond, time.Hour} { // parked, and active
-		b.e.spin = spin
+		b.e.spinTime = spin
 		ctx, cancel := context.WithCancelCause(context.Background())
 		var c Completion
 		go func() {
@@ -272,7 +272,7 @@ func TestWait_LongPolling_AdmitsLockWaiters(t *testing.T) {
 	}
 	for range 1000 {
 		b.e.Lock()
-		if !b.e.polling.isSet() {
+		if !b.e.pollToken.isSet() {
 			t.Error("the poll token was lost")
 		}
 		b.e.Unlock()
@@ -346,16 +346,16 @@ func TestWaitAny_EachCompletion_EndsWait(t *testing.T) {
 func TestClose_BeforeBellIsArmed_EndsProgressGoroutine(t *testing.T) {
 	e := New(Options{})
 	e.Lock()
-	e.background.wake()
-	for e.waiters.Load() == 0 { // until the progress goroutine waits for the lock
+	e.progressGoroutine.wake()
+	for e.waiterCount.Load() == 0 { // until the progress goroutine waits for the lock
 		runtime.Gosched()
 	}
 	// What stop does, at the worst moment.
-	close(e.background.quit)
+	close(e.progressGoroutine.quit)
 	e.Nudge()
 	e.Unlock()
 	select {
-	case <-e.background.done:
+	case <-e.progressGoroutine.done:
 	case <-time.After(10 * time.Second):
 		t.Error("the progress goroutine sleeps, and no ring will wake it")
 		e.bell.Ring()
@@ -485,11 +485,11 @@ func TestBellShare_ReleasedDuringSleep_MemoryIsUnused(t *testing.T) {
 		}
 		asleep(e)
 		release()
-		e.background.mu.Lock()
-		if e.background.asleep == BellAt(mem).bell {
+		e.progressGoroutine.mu.Lock()
+		if e.progressGoroutine.sleepBell == BellAt(mem).bell {
 			t.Error("the progress goroutine still sleeps in memory that was taken back")
 		}
-		e.background.mu.Unlock()
+		e.progressGoroutine.mu.Unlock()
 		release() // No effect.
 	}
 }

@@ -17,11 +17,11 @@ const (
 // extendedSpin is the history of an engine's waits that were about to yield. Guarded by the engine's lock.
 type extendedSpin struct {
 	// Failures until extended spinning ends.
-	remaining int
+	remainingFailures int
 	// Waits since the last extension.
-	skipped int
-	// Engine.yields at the last extension. A wait that ends without a yield is a success.
-	yields uint32
+	skippedWaits int
+	// yieldCount at the last extension. A wait that ends without a yield is a success.
+	yieldsAtExtension uint32
 }
 
 // extendSpin returns the number of further polls of a wait that is about to yield for the first time. Lock held.
@@ -31,15 +31,15 @@ func (e *Engine) extendSpin() int {
 	if e.nodeProcs.Load() > e.yieldAbove { // The waits of the node yield even without streams.
 		return 0
 	}
-	s := &e.extended
-	if e.yields == s.yields {
-		s.remaining = failuresToStop
-	} else if s.remaining > 0 {
-		s.remaining--
+	s := &e.extendedSpin
+	if e.yieldCount == s.yieldsAtExtension {
+		s.remainingFailures = failuresToStop
+	} else if s.remainingFailures > 0 {
+		s.remainingFailures--
 	}
-	if s.skipped++; s.remaining == 0 && s.skipped < trialPeriod {
+	if s.skippedWaits++; s.remainingFailures == 0 && s.skippedWaits < trialPeriod {
 		return 0
 	}
-	s.skipped, s.yields = 0, e.yields
+	s.skippedWaits, s.yieldsAtExtension = 0, e.yieldCount
 	return extendedPolls
 }

@@ -19,12 +19,12 @@ const (
 func yieldsUntil(t *testing.T, e *Engine, at int) uint32 {
 	t.Helper()
 	var c Completion
-	before := e.yields
+	before := e.yieldCount
 	if err := e.Wait(t.Context(), &c, &laterSource{e: e, c: &c, at: at}); err != nil {
 		t.Fatal(err)
 	}
 	e.idleYields = 0 // Each yield counts as one with a switch to another thread.
-	return e.yields - before
+	return e.yieldCount - before
 }
 
 // newStreams returns the locked engine of a process with two streams.
@@ -34,7 +34,7 @@ func newStreams(t *testing.T, opt Options) *Engine {
 	e := New(opt)
 	e.SetStreams(2)
 	e.Lock()
-	e.followPollers(e.pollers.Load())
+	e.followPollers(e.pollerCount.Load())
 	t.Cleanup(func() {
 		e.Unlock()
 		e.Close()
@@ -93,9 +93,9 @@ func TestWait_SpinOfSeveralClocks_IsNotExtended(t *testing.T) {
 	e := newEngine(t, Options{Spin: 2 * OversubscribedSpin, Yield: time.Hour, NodeProcs: 1, Processors: 2})
 	e.Lock()
 	defer e.Unlock()
-	e.yields = 1
-	if yieldsUntil(t, e, 1<<12) == 0 || e.extended != (extendedSpin{}) {
-		t.Errorf("%d yields, %+v; want yields and no extension", e.yields-1, e.extended)
+	e.yieldCount = 1
+	if yieldsUntil(t, e, 1<<12) == 0 || e.extendedSpin != (extendedSpin{}) {
+		t.Errorf("%d yields, %+v; want yields and no extension", e.yieldCount-1, e.extendedSpin)
 	}
 }
 
@@ -112,8 +112,8 @@ func TestWait_ContextEndsWhileSpinningLonger_ReturnsItsCause(t *testing.T) {
 	if !errors.Is(err, cause) || c.Done() || c.Waited() {
 		t.Errorf("%v, done %t, waited %t; want %v and a pending completion", err, c.Done(), c.Waited(), cause)
 	}
-	if e.yields > yieldsPerClock {
-		t.Errorf("%d yields after the end of the context, want at most %d", e.yields, yieldsPerClock)
+	if e.yieldCount > yieldsPerClock {
+		t.Errorf("%d yields after the end of the context, want at most %d", e.yieldCount, yieldsPerClock)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestWait_ContextEndsWhileSpinningLonger_ReturnsItsCause(t *testing.T) {
 type waitedSource struct{ laterSource }
 
 func (s *waitedSource) Poll() int {
-	if !s.e.polling.isSet() { // The progress goroutine polls.
+	if !s.e.pollToken.isSet() { // The progress goroutine polls.
 		return 0
 	}
 	return s.laterSource.Poll()
@@ -152,14 +152,14 @@ func TestMultiWait_OversubscribedByStreams_SpinsLongerWhileThatSuffices(t *testi
 		}
 		defer m.Remove()
 		first.Lock()
-		before := first.yields
+		before := first.yieldCount
 		first.Unlock()
 		if err := m.WaitAny(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		first.Lock()
 		defer first.Unlock()
-		return first.yields > before
+		return first.yieldCount > before
 	}
 	const suffices, fails = extendedPolls / 2, extendedPolls
 	for n := range 2 * trialPeriod {
@@ -201,8 +201,8 @@ func TestMultiWait_NotOversubscribedByStreams_DoesNotSpinLonger(t *testing.T) {
 			}
 			for _, e := range []*Engine{first.e, process} {
 				e.Lock()
-				if e.extended != (extendedSpin{}) {
-					t.Errorf("%+v, want no extension", e.extended)
+				if e.extendedSpin != (extendedSpin{}) {
+					t.Errorf("%+v, want no extension", e.extendedSpin)
 				}
 				e.Unlock()
 			}
@@ -224,7 +224,7 @@ func TestMultiWait_FirstEngineYields_CountsYieldsWithoutRace(t *testing.T) {
 	}()
 	for isPolling := false; !isPolling; runtime.Gosched() {
 		first.Lock()
-		isPolling = first.polling.isSet()
+		isPolling = first.pollToken.isSet()
 		first.Unlock()
 	}
 	for range 100 {

@@ -18,19 +18,19 @@ import (
 type fdPoller struct {
 	bell *Bell
 	// -1 if there is none.
-	epoll int
-	file  *os.File // Of epoll.
-	done  chan struct{}
+	epollFD   int
+	epollFile *os.File // Of epollFD.
+	done      chan struct{}
 
 	// Guarded by the engine's lock.
-	watched []int // Descriptors in epoll.
+	watchedFDs []int // Descriptors in epoll.
 	// Calls of rest since arm.
-	busy int
+	restCalls int
 }
 
 // newFDPoller returns a poller. If the system has no descriptor left for it, arm returns false, and the progress goroutine polls at an interval.
 func newFDPoller(bell *Bell) *fdPoller {
-	p := &fdPoller{bell: bell, epoll: -1, done: make(chan struct{})}
+	p := &fdPoller{bell: bell, epollFD: -1, done: make(chan struct{})}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return p
@@ -49,7 +49,7 @@ func newFDPoller(bell *Bell) *fdPoller {
 		file.Close()
 		return p
 	}
-	p.epoll, p.file = ep, file
+	p.epollFD, p.epollFile = ep, file
 	go p.run(conn)
 	return p
 }
@@ -57,7 +57,7 @@ func newFDPoller(bell *Bell) *fdPoller {
 // run returns when the file is closed.
 func (p *fdPoller) run(conn syscall.RawConn) {
 	defer close(p.done)
-	p.bell.e.label()
+	p.bell.engine.label()
 	events := make([]unix.EpollEvent, 16)
 	conn.Read(func(ep uintptr) (done bool) {
 		for {
@@ -77,18 +77,18 @@ func (p *fdPoller) run(conn syscall.RawConn) {
 
 // arm makes the poller ring the bell once when d is readable. It returns false if that is not possible.
 func (p *fdPoller) arm(d Descriptor) bool {
-	p.busy = 0
+	p.restCalls = 0
 	fd := d.FD()
 	op := unix.EPOLL_CTL_MOD
-	if !slices.Contains(p.watched, fd) {
+	if !slices.Contains(p.watchedFDs, fd) {
 		op = unix.EPOLL_CTL_ADD
 	}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(fd)}
-	if unix.EpollCtl(p.epoll, op, fd, &ev) != nil {
+	if unix.EpollCtl(p.epollFD, op, fd, &ev) != nil {
 		return false
 	}
 	if op == unix.EPOLL_CTL_ADD {
-		p.watched = append(p.watched, fd)
+		p.watchedFDs = append(p.watchedFDs, fd)
 	}
 	return true
 }
@@ -99,26 +99,26 @@ const restAfter = 2
 
 // rest records that another goroutine polls, so that no wake-up is needed.
 func (p *fdPoller) rest() {
-	if p.busy++; p.busy != restAfter {
+	if p.restCalls++; p.restCalls != restAfter {
 		return
 	}
-	for _, fd := range p.watched {
-		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, fd, nil)
+	for _, fd := range p.watchedFDs {
+		unix.EpollCtl(p.epollFD, unix.EPOLL_CTL_DEL, fd, nil)
 	}
-	p.watched = p.watched[:0]
+	p.watchedFDs = p.watchedFDs[:0]
 }
 
 func (p *fdPoller) remove(d Descriptor) {
-	if i := slices.Index(p.watched, d.FD()); i >= 0 {
-		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, d.FD(), nil)
-		p.watched = slices.Delete(p.watched, i, i+1)
+	if i := slices.Index(p.watchedFDs, d.FD()); i >= 0 {
+		unix.EpollCtl(p.epollFD, unix.EPOLL_CTL_DEL, d.FD(), nil)
+		p.watchedFDs = slices.Delete(p.watchedFDs, i, i+1)
 	}
 }
 
 func (p *fdPoller) close() {
-	if p.epoll < 0 {
+	if p.epollFD < 0 {
 		return
 	}
-	p.file.Close()
+	p.epollFile.Close()
 	<-p.done
 }

@@ -44,7 +44,7 @@ func TestDescriptor_AfterBusyTime_WakesAgain(t *testing.T) {
 			e.bell.Ring() // the progress goroutine may sleep still
 			e.Lock()
 			e.Progress()
-			busy = len(e.fds.watched) == 0
+			busy = len(e.fdPoller.watchedFDs) == 0
 			e.Unlock()
 			runtime.Gosched()
 		}

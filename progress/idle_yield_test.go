@@ -35,13 +35,13 @@ func TestWait_Oversubscribed_YieldsUnlessTheProcessorIsIdle(t *testing.T) {
 		for range n {
 			e.countYield(elapsed)
 		}
-		e.yields = 0
+		e.yieldCount = 0
 		var c Completion
 		if err := e.Wait(t.Context(), &c, &laterSource{e: e, c: &c, at: pollsBeforeIdleYield}); err != nil {
 			t.Fatal(err)
 		}
-		if yielded := e.yields > 0; yielded == idle {
-			t.Errorf("idle processor %t: %d yields in %d polls", idle, e.yields, pollsBeforeIdleYield)
+		if yielded := e.yieldCount > 0; yielded == idle {
+			t.Errorf("idle processor %t: %d yields in %d polls", idle, e.yieldCount, pollsBeforeIdleYield)
 		}
 	}
 }

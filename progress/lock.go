@@ -17,8 +17,8 @@ import (
 type lock struct {
 	state uint32 // 1 while held.
 	// Goroutines in lockSlow, and those that Go starts.
-	waiters atomic.Int32
-	stopped atomic.Pointer[StoppedError]
+	waiterCount atomic.Int32
+	stoppedErr  atomic.Pointer[StoppedError]
 }
 
 // Lock acquires the lock, which takes one atomic operation without contention. It panics
@@ -49,15 +49,15 @@ const (
 //
 //go:noinline
 func (l *lock) lockSlow() {
-	if !l.lockUntil(func() bool { return l.stopped.Load() != nil }) {
+	if !l.lockUntil(func() bool { return l.stoppedErr.Load() != nil }) {
 		l.raise()
 	}
 }
 
 // lockUntil acquires the lock and returns true, or returns false after isAbandoned has returned true. It calls isAbandoned at intervals.
 func (l *lock) lockUntil(isAbandoned func() bool) bool {
-	l.waiters.Add(1)
-	defer l.waiters.Add(-1)
+	l.waiterCount.Add(1)
+	defer l.waiterCount.Add(-1)
 	for i := 0; ; i++ {
 		if atomic.LoadUint32(&l.state) == 0 && atomic.CompareAndSwapUint32(&l.state, 0, 1) {
 			return true
@@ -78,9 +78,9 @@ func (l *lock) lockUntil(isAbandoned func() bool) bool {
 
 // Go runs f in a goroutine. A polling wait lets it start soon. With GOMAXPROCS=1 it would otherwise not run before that wait parks.
 func (l *lock) Go(f func()) {
-	l.waiters.Add(1)
+	l.waiterCount.Add(1)
 	go func() {
-		l.waiters.Add(-1)
+		l.waiterCount.Add(-1)
 		f()
 	}()
 }
@@ -95,8 +95,8 @@ const ObserveLimit = 80 * time.Millisecond
 func (l *lock) Observe(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, ObserveLimit)
 	defer cancel()
-	if !l.lockUntil(func() bool { return ctx.Err() != nil || l.stopped.Load() != nil }) {
-		if stopped := l.stopped.Load(); stopped != nil {
+	if !l.lockUntil(func() bool { return ctx.Err() != nil || l.stoppedErr.Load() != nil }) {
+		if stopped := l.stoppedErr.Load(); stopped != nil {
 			return stopped
 		}
 		return fmt.Errorf("%w: progress engine: not free within %v: a transport blocks in a call, or the machine is overloaded; SIGQUIT prints the goroutines",

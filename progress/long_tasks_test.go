@@ -17,7 +17,7 @@ type supply struct {
 }
 
 func (s *supply) Poll() int {
-	if s.to.published.Load() < s.allowed.Load() && s.process.polling.isSet() && s.to.word.Polled() {
+	if s.to.published.Load() < s.allowed.Load() && s.process.pollToken.isSet() && s.to.word.Polled() {
 		return int(s.to.published.Add(1))
 	}
 	return 0
@@ -54,8 +54,8 @@ func TestStopPolling_TaskOfPollingWait_ReturnsItsTokens(t *testing.T) {
 			task := taskFunc(func(ts *Tasks) {
 				ran = true
 				ts.StopPolling()
-				if m.word.Polled() || m.e.polling.load() || process.polling.load() {
-					t.Errorf("rank polled: %t, tokens taken: %t of the rank, %t of the process", m.word.Polled(), m.e.polling.load(), process.polling.load())
+				if m.word.Polled() || m.e.pollToken.load() || process.pollToken.load() {
+					t.Errorf("rank polled: %t, tokens taken: %t of the rank, %t of the process", m.word.Polled(), m.e.pollToken.load(), process.pollToken.load())
 				}
 				ts.StopPolling() // has no effect
 				s.allowed.Add(1)
@@ -71,7 +71,7 @@ func TestStopPolling_TaskOfPollingWait_ReturnsItsTokens(t *testing.T) {
 			if err := wait(m.e, &c); err != nil || !ran {
 				t.Errorf("ran %t, %v", ran, err)
 			}
-			if m.word.Polled() || process.polling.load() {
+			if m.word.Polled() || process.pollToken.load() {
 				t.Error("the wait has kept tokens")
 			}
 		})
@@ -122,7 +122,7 @@ func TestMultiWait_Ends_ReturnsAllTokensBeforeTasks(t *testing.T) {
 	ms[0].onPoll = func() { // by the last poll
 		ms[0].e.Defer(taskFunc(func(*Tasks) {
 			ran = true
-			if ms[1].word.Polled() || process.polling.load() {
+			if ms[1].word.Polled() || process.pollToken.load() {
 				t.Error("a task runs while the wait has tokens")
 			}
 		}))

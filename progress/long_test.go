@@ -20,7 +20,7 @@ func (s *awaitsSleeper) Poll() int {
 	if s.polls++; s.wait.Done() {
 		return 0
 	}
-	if s.parked = s.e.parked > 0; !s.parked && s.polls < math.MaxUint16 {
+	if s.parked = s.e.parkedWaits > 0; !s.parked && s.polls < math.MaxUint16 {
 		return 0
 	}
 	s.e.Complete(&s.wait)
@@ -39,7 +39,7 @@ func TestWait_LongWait_ParksEarly(t *testing.T) {
 			defer b.e.Remove(s)
 			b.e.Lock()
 			defer b.e.Unlock()
-			b.e.followPollers(b.e.pollers.Load())
+			b.e.followPollers(b.e.pollerCount.Load())
 			if err := b.e.Wait(LongWait(context.Background()), &s.wait, nil); err != nil {
 				t.Fatal(err)
 			}

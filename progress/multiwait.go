@@ -15,10 +15,10 @@ import (
 type MultiWait struct {
 	waiter Waiter
 	// Completions that are still required, plus unstarted before the wait.
-	missing atomic.Int64
-	entries []multiEntry
-	engines []multiEngine
-	permit  pollPermit
+	missingCount atomic.Int64
+	entries      []multiEntry
+	engines      []multiEngine
+	pollPermit   pollPermit
 
 	extension multiExtension
 }
@@ -26,8 +26,8 @@ type MultiWait struct {
 // multiExtension is the extended spinning of a wait (extendSpin). The first process's engine has the history.
 type multiExtension struct {
 	isDecided, hasYielded bool
-	// Remaining polls before the first yield.
-	polls int
+	// Before the first yield.
+	remainingPolls int
 }
 
 type multiEntry struct {
@@ -48,8 +48,8 @@ const unstarted = 1 << 40
 // NewMultiWait returns a wait for no completions.
 func NewMultiWait() *MultiWait {
 	m := &MultiWait{}
-	m.waiter.multi, m.waiter.wake = m, make(chan struct{}, 1)
-	m.missing.Store(unstarted)
+	m.waiter.multiWait, m.waiter.wakeup = m, make(chan struct{}, 1)
+	m.missingCount.Store(unstarted)
 	return m
 }
 
@@ -60,18 +60,18 @@ func (m *MultiWait) Add(e *Engine, c *Completion) error {
 	switch {
 	case c.waiter == &m.waiter:
 		return nil // It was added before.
-	case c.done:
+	case c.isDone:
 		m.countDown()
 	case c.waiter != nil:
 		return ErrBusy
-	case e.closed:
+	case e.isClosed:
 		return framework.ErrClosed
 	default:
-		c.waiter, c.waited = &m.waiter, true
+		c.waiter, c.isWaited = &m.waiter, true
 	}
 	m.entries = append(m.entries, multiEntry{e, c})
 	m.addEngine(e)
-	m.addEngine(e.process)
+	m.addEngine(e.processEngine)
 	return nil
 }
 
@@ -84,8 +84,8 @@ func (m *MultiWait) addEngine(e *Engine) {
 // countDown counts a completion. It is called under the lock of that completion's engine,
 // at the same time from several engines.
 func (m *MultiWait) countDown() {
-	if m.missing.Add(-1) == 0 {
-		m.waiter.wake <- struct{}{}
+	if m.missingCount.Add(-1) == 0 {
+		m.waiter.wakeup <- struct{}{}
 	}
 }
 
@@ -97,7 +97,7 @@ func (m *MultiWait) WaitAny(ctx context.Context) error { return m.wait(ctx, 1) }
 func (m *MultiWait) WaitAll(ctx context.Context) error { return m.wait(ctx, len(m.entries)) }
 
 func (m *MultiWait) wait(ctx context.Context, required int) error {
-	if len(m.entries) == 0 || m.missing.Add(int64(required)-unstarted) <= 0 {
+	if len(m.entries) == 0 || m.missingCount.Add(int64(required)-unstarted) <= 0 {
 		return nil
 	}
 	err := m.active(ctx)
@@ -110,14 +110,14 @@ func (m *MultiWait) wait(ctx context.Context, required int) error {
 	return err
 }
 
-func (m *MultiWait) isDone() bool { return m.missing.Load() <= 0 }
+func (m *MultiWait) isDone() bool { return m.missingCount.Load() <= 0 }
 
 // Remove removes the wait from its completions. No lock is held.
 func (m *MultiWait) Remove() {
 	for _, x := range m.entries {
 		x.engine.Lock()
 		if c := x.completion; c.waiter == &m.waiter {
-			c.waiter, c.waited = nil, false
+			c.waiter, c.isWaited = nil, false
 		}
 		x.engine.Unlock()
 	}
@@ -127,10 +127,10 @@ func (m *MultiWait) Remove() {
 // active polls all engines until the wait is done, until ctx ends (its cause is returned),
 // or until it is time to park (nil).
 func (m *MultiWait) active(ctx context.Context) (err error) {
-	ranked := slices.ContainsFunc(m.engines, func(x multiEngine) bool { return x.rank != nil })
+	ranked := slices.ContainsFunc(m.engines, func(x multiEngine) bool { return x.rankPart != nil })
 	var permit *pollPermit
 	if ranked {
-		permit = &m.permit
+		permit = &m.pollPermit
 		if !permit.acquire() {
 			return nil
 		}
@@ -138,18 +138,18 @@ func (m *MultiWait) active(ctx context.Context) (err error) {
 	}
 	defer m.returnTokens()
 	pace := newPace(ctx, m.pacemaker())
-	if ranked || !pace.yielding {
+	if ranked || !pace.isYielding {
 		m.extension = multiExtension{isDecided: true, hasYielded: true}
 	}
 	for stop := false; !stop; {
-		if pace.clock == pace.perClock {
+		if pace.pollsToClock == pace.perClock {
 			m.takeTokens()
 		}
 		n := m.poll()
 		if m.isDone() {
 			return nil
 		}
-		if n == 0 && pace.yielding && !m.extendSpin() {
+		if n == 0 && pace.isYielding && !m.extendSpin() {
 			m.yieldProcessor(&pace)
 		} else if n == 0 {
 			cpu.Pause()
@@ -165,13 +165,13 @@ func (m *MultiWait) extendSpin() bool {
 	if !x.isDecided {
 		x.isDecided = true
 		e.Lock()
-		x.polls = e.extendSpin() / len(m.engines)
+		x.remainingPolls = e.extendSpin() / len(m.engines)
 		e.Unlock()
 	}
-	if x.polls == 0 {
+	if x.remainingPolls == 0 {
 		return false
 	}
-	x.polls--
+	x.remainingPolls--
 	return true
 }
 
@@ -180,7 +180,7 @@ func (m *MultiWait) yieldProcessor(p *pace) {
 	if x, e := &m.extension, m.engines[0].Engine; !x.hasYielded {
 		x.hasYielded = true
 		e.Lock()
-		e.yields++
+		e.yieldCount++
 		e.Unlock()
 	}
 	p.yieldProcessor()
@@ -189,7 +189,7 @@ func (m *MultiWait) yieldProcessor(p *pace) {
 // pacemaker returns the engine that determines the pace, which is a rank's if there is one.
 func (m *MultiWait) pacemaker() *Engine {
 	for _, x := range m.engines {
-		if x.rank != nil {
+		if x.rankPart != nil {
 			return x.Engine
 		}
 	}
@@ -204,13 +204,13 @@ func (m *MultiWait) takeTokens() {
 			continue
 		}
 		x.Lock()
-		if !x.polling.isSet() {
+		if !x.pollToken.isSet() {
 			x.hasToken = true
-			if x.rank != nil {
+			if x.rankPart != nil {
 				x.startPollingRank()
 			} else {
-				x.polling.set()
-				x.Engine.polls++
+				x.pollToken.set()
+				x.Engine.pollSessions++
 			}
 		}
 		x.Unlock()
@@ -242,7 +242,7 @@ func (m *MultiWait) returnTokens() {
 			continue
 		}
 		x.Lock()
-		if x.rank != nil {
+		if x.rankPart != nil {
 			x.clearPollingRank()
 		} else {
 			x.Engine.stopPolling()
@@ -255,7 +255,7 @@ func (m *MultiWait) returnTokens() {
 			continue
 		}
 		x.hasToken = false
-		if x.rank != nil {
+		if x.rankPart != nil {
 			x.Lock()
 			x.Engine.poll() // Work published before the word was cleared.
 			x.Release()
@@ -267,18 +267,18 @@ func (m *MultiWait) returnTokens() {
 // parked.
 func (m *MultiWait) park(ctx context.Context) error {
 	for _, x := range m.engines {
-		if x.rank != nil {
+		if x.rankPart != nil {
 			x.Lock()
-			x.rank.word.addParked(1)
+			x.rankPart.pollWord.addParked(1)
 			x.Engine.poll() // Work published before the wait was counted.
 			x.Release()
 		} else {
 			x.Lock()
-			x.parked++
-			polled := x.polling.isSet()
+			x.parkedWaits++
+			polled := x.pollToken.isSet()
 			x.Unlock()
 			if !polled {
-				x.background.wake()
+				x.progressGoroutine.wake()
 			}
 		}
 	}
@@ -288,16 +288,16 @@ func (m *MultiWait) park(ctx context.Context) error {
 	}
 	var err error
 	select {
-	case <-m.waiter.wake:
+	case <-m.waiter.wakeup:
 	case <-cancel:
 		err = context.Cause(ctx)
 	}
 	for _, x := range m.engines {
-		if x.rank != nil {
-			x.rank.word.addParked(-1)
+		if x.rankPart != nil {
+			x.rankPart.pollWord.addParked(-1)
 		} else {
 			x.Lock()
-			x.parked--
+			x.parkedWaits--
 			x.Unlock()
 		}
 	}

@@ -48,7 +48,7 @@ func untilAdded(places []*place) {
 	for _, p := range places {
 		for added := false; !added; runtime.Gosched() {
 			p.e.Lock()
-			added = p.c.waiter != nil || p.c.done
+			added = p.c.waiter != nil || p.c.isDone
 			p.e.Unlock()
 		}
 	}
@@ -98,7 +98,7 @@ func TestMultiWait_AnyOrder_ReturnsWhenEnoughAreDone(t *testing.T) {
 		}
 		for _, p := range places {
 			p.e.Lock()
-			if p.c.waiter != nil || p.e.polling.isSet() {
+			if p.c.waiter != nil || p.e.pollToken.isSet() {
 				r.Errorf("the wait has left a waiter or a poll token")
 			}
 			p.e.Unlock()
@@ -226,7 +226,7 @@ func TestMultiWait_ContextEnds_ReturnsItsCause(t *testing.T) {
 		}
 		for _, p := range places {
 			p.e.Lock()
-			if p.c.waiter != nil || p.c.Waited() || p.e.polling.isSet() {
+			if p.c.waiter != nil || p.c.Waited() || p.e.pollToken.isSet() {
 				t.Error("the wait is still registered")
 			}
 			p.e.Unlock()

@@ -11,55 +11,59 @@ import (
 
 // nodeLoad is the number of waits that poll on the node, with the limits that depend on it.
 type nodeLoad struct {
-	nodeProcs atomic.Int32
-	streams   atomic.Int32
-	pollers   atomic.Int32
-	// Value of waitLimits.spin while waits do not yield at once. Constant.
+	nodeProcs   atomic.Int32
+	streamCount atomic.Int32
+	pollerCount atomic.Int32
+	// Value of waitLimits.spinTime while waits do not yield at once. Constant.
 	longSpin time.Duration
 	// Processors that the processes of the node share; constant.
-	processors int32
-	// Waits yield at once while pollers is larger; constant.
+	processorCount int32
+	// Waits yield at once while pollerCount is larger; constant.
 	yieldAbove int32
 }
 
 // SetNodeProcs sets the number of processes that share the node, this one included. Waits follow
 // it after the next one that reads the clock. It never blocks, and needs no lock.
 func (e *Engine) SetNodeProcs(n int) {
-	e.process.nodeProcs.Store(int32(n))
-	e.process.setPollers()
+	e.processEngine.nodeProcs.Store(int32(n))
+	e.processEngine.setPollers()
 }
 
 // SetStreams sets the number of open streams of the process. Each stream has an engine. Waits of several streams poll at a
 // time. It never blocks, and needs no lock.
 func (e *Engine) SetStreams(n int) {
-	e.process.streams.Store(int32(n))
-	e.process.setPollers()
+	e.processEngine.streamCount.Store(int32(n))
+	e.processEngine.setPollers()
 }
 
 // setPollers updates the number of waits that may poll at a time on the node. Each process is taken to have the streams of this
 // one.
-func (l *nodeLoad) setPollers() { l.pollers.Store(l.nodeProcs.Load() * max(1, l.streams.Load())) }
+func (l *nodeLoad) setPollers() {
+	l.pollerCount.Store(l.nodeProcs.Load() * max(1, l.streamCount.Load()))
+}
 
 // NodeProcs returns the number of processes that share the node; 0 if it is unknown. No lock is
 // needed.
-func (e *Engine) NodeProcs() int { return int(e.process.nodeProcs.Load()) }
+func (e *Engine) NodeProcs() int { return int(e.processEngine.nodeProcs.Load()) }
 
 // IsOversubscribed reports whether the processes that share the node outnumber its processors.
 // No lock is needed.
-func (e *Engine) IsOversubscribed() bool { return e.process.nodeProcs.Load() > e.process.processors }
+func (e *Engine) IsOversubscribed() bool {
+	return e.processEngine.nodeProcs.Load() > e.processEngine.processorCount
+}
 
 // yieldsAtOnce reports whether waits yield from the first polls on. No lock is needed.
-func (l *nodeLoad) yieldsAtOnce() bool { return l.pollers.Load() > l.yieldAbove }
+func (l *nodeLoad) yieldsAtOnce() bool { return l.pollerCount.Load() > l.yieldAbove }
 
 // followPollers updates the fields of a process's engine that its waits use. Short waits
 // don't load the number. Lock held.
 //
 //go:noinline
 func (e *Engine) followPollers(n int32) {
-	e.gosched = sharesP()
-	e.followed, e.oversubscribed = n, n > e.yieldAbove
-	e.pollBudget, e.spin = pollBudgetOf(e.oversubscribed), e.longSpin
-	if e.oversubscribed {
-		e.spin = min(e.spin, OversubscribedSpin)
+	e.usesGosched = sharesP()
+	e.followedPollers, e.isOversubscribed = n, n > e.yieldAbove
+	e.pollBudget, e.spinTime = pollBudgetOf(e.isOversubscribed), e.longSpin
+	if e.isOversubscribed {
+		e.spinTime = min(e.spinTime, OversubscribedSpin)
 	}
 }

@@ -16,16 +16,16 @@ func yieldsOfWait(t *testing.T, e *Engine) uint32 {
 				e.Complete(&c)
 			}
 		}}
-		before := e.yields
+		before := e.yieldCount
 		if err := e.Wait(nil, &c, s); err != nil {
 			t.Fatal(err)
 		}
-		return e.yields - before
+		return e.yieldCount - before
 	}
 	e.Lock()
 	defer e.Unlock()
 	wait(pollsPerClock + 1)
-	e.extended = extendedSpin{yields: e.yields - 1} // Extended spinning has failed.
+	e.extendedSpin = extendedSpin{yieldsAtExtension: e.yieldCount - 1} // Extended spinning has failed.
 	return wait(pollsBeforeYield + 2)
 }
 
@@ -67,7 +67,7 @@ func TestSetNodeProcs_RisesAndFalls_LaterWaitsFollow(t *testing.T) {
 		if yields := yieldsOfWait(t, process); (yields > 0) != oversubscribed {
 			t.Errorf("%d processes: %d yields", procs, yields)
 		}
-		if p := newPace(nil, m.e); p.neighbors != oversubscribed || (p.spin == OversubscribedSpin) != oversubscribed {
+		if p := newPace(nil, m.e); p.hasNeighbors != oversubscribed || (p.spinTime == OversubscribedSpin) != oversubscribed {
 			t.Errorf("%d processes: a rank's wait begins with %+v", procs, p)
 		}
 		if budget := m.e.currentPollBudget(); (budget == 1) != oversubscribed {

@@ -15,7 +15,7 @@ type stutter struct {
 }
 
 func (s *stutter) Poll() int {
-	if s.polls++; s.e.parked > 0 {
+	if s.polls++; s.e.parkedWaits > 0 {
 		s.asleep++
 	}
 	if time.Now().After(s.over) && !s.wait.Done() {
@@ -93,7 +93,7 @@ type late struct {
 func (s *late) Due() time.Duration { return time.Millisecond }
 
 func (s *late) Poll() int {
-	if s.e.parked == 0 {
+	if s.e.parkedWaits == 0 {
 		return 0
 	}
 	if s.polls++; s.polls == 5 {
@@ -122,7 +122,7 @@ func TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding(t *testing.T) {
 	var offers uint32
 	other := &teller{then: func(n int) {
 		if n == 1 {
-			offers = e.yields
+			offers = e.yieldCount
 		}
 	}}
 	e.Add(other)
@@ -139,7 +139,7 @@ func TestWait_Oversubscribed_PollsOtherSourcesBeforeYielding(t *testing.T) {
 	}}
 	e.Lock()
 	defer e.Unlock()
-	before := e.yields
+	before := e.yieldCount
 	other.polls = 0 // the progress goroutine may have polled
 	if err := e.Wait(nil, &c, first); err != nil {
 		t.Fatal(err)

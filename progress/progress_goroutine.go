@@ -33,9 +33,9 @@ type progressGoroutine struct {
 
 	mu sync.Mutex
 	// Bell that it sleeps on. The zero Bell while it is awake.
-	asleep doorbell.Bell
-	// With mu; signaled when asleep is cleared.
-	woken sync.Cond
+	sleepBell doorbell.Bell
+	// With mu; signaled when sleepBell is cleared.
+	wokenCond sync.Cond
 }
 
 // wake makes the progress goroutine check whether it has to sleep for a parked wait.
@@ -51,9 +51,9 @@ func (g *progressGoroutine) wake() {
 func (g *progressGoroutine) leaveBell(b doorbell.Bell) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for g.asleep == b {
+	for g.sleepBell == b {
 		b.Ring()
-		g.woken.Wait()
+		g.wokenCond.Wait()
 	}
 }
 
@@ -76,11 +76,11 @@ func (g *progressGoroutine) stopping() bool {
 
 func (e *Engine) runProgressGoroutine() {
 	e.label()
-	g := &e.background
+	g := &e.progressGoroutine
 	defer close(g.done)
 	tick := time.NewTimer(progressTick)
 	defer tick.Stop()
-	var seen uint64 // Value of e.polls at the last check.
+	var seen uint64 // Value of e.pollSessions at the last check.
 	for {
 		select {
 		case <-g.quit:
@@ -106,29 +106,29 @@ func (e *Engine) runProgressGoroutine() {
 // sleep arms the bell and sleeps, unless another goroutine polls, and progresses when
 // it is rung. It returns whether to sleep again at once.
 func (e *Engine) sleep(seen *uint64) (again bool) {
-	g := &e.background
+	g := &e.progressGoroutine
 	e.Lock()
-	if e.polling.isSet() || !e.hasParked() && e.polls != *seen {
-		*seen = e.polls
-		if e.fds != nil {
-			e.fds.rest()
+	if e.pollToken.isSet() || !e.hasParked() && e.pollSessions != *seen {
+		*seen = e.pollSessions
+		if e.fdPoller != nil {
+			e.fdPoller.rest()
 		}
 		e.Unlock()
 		return false
 	}
-	bell := e.bell.now
+	bell := e.bell.currentBell
 	if !bell.Armed() { // Otherwise the last sleep ended without a ring.
-		e.armed = time.Now()
+		e.armedAt = time.Now()
 	}
 	ticket := bell.Arm()
-	ready, timeout := e.arm(time.Since(e.armed))
+	ready, timeout := e.arm(time.Since(e.armedAt))
 	if e.poll() > 0 || !ready || g.stopping() {
 		bell.Disarm()
 		e.Unlock()
 		return true
 	}
 	g.mu.Lock()
-	g.asleep = bell
+	g.sleepBell = bell
 	g.mu.Unlock()
 	e.Unlock()
 
@@ -138,23 +138,23 @@ func (e *Engine) sleep(seen *uint64) (again bool) {
 	bell.Sleep(ticket, timeout)
 
 	g.mu.Lock()
-	g.asleep = doorbell.Bell{}
+	g.sleepBell = doorbell.Bell{}
 	g.mu.Unlock()
-	g.woken.Broadcast()
+	g.wokenCond.Broadcast()
 
 	e.Lock()
 	defer e.Unlock()
 	moved := 0
-	if !e.polling.isSet() {
+	if !e.pollToken.isSet() {
 		for n := e.poll(); n > 0; n = e.poll() {
 			moved += n
-			if e.waiters.Load() != 0 {
+			if e.waiterCount.Load() != 0 {
 				break
 			}
 		}
 	}
-	busy := e.polling.isSet() || e.polls != *seen
-	*seen = e.polls
+	busy := e.pollToken.isSet() || e.pollSessions != *seen
+	*seen = e.pollSessions
 	// A large message to a program that computes does not wait for a tick after each
 	// ring.
 	return e.hasParked() || moved > 0 && !busy
@@ -183,7 +183,7 @@ func (e *Engine) arm(armed time.Duration) (ready bool, timeout time.Duration) {
 		if d, ok := framework.As[Descriptor](s); ok {
 			if !d.Arm() {
 				ready = false
-			} else if !e.fds.arm(d) {
+			} else if !e.fdPoller.arm(d) {
 				timeout = progressTick
 			}
 		}

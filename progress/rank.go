@@ -39,31 +39,31 @@ import (
 // PollWord is the word of a rank with its polling and parked waits. It is in its owner's memory, next to the data that senders write, so that they need
 // no further cache line.
 type PollWord struct {
-	polled atomic.Uint32
-	// Waits of the rank that are parked, or about to be, and background operations.
-	parked atomic.Uint32
+	isPolled atomic.Uint32
+	// Of waits that are parked, or about to be, and background operations.
+	parkedCount atomic.Uint32
 }
 
 // Polled reports whether a wait polls for the rank. That wait finds the work published before the call.
-func (w *PollWord) Polled() bool { return w.polled.Load() != 0 }
+func (w *PollWord) Polled() bool { return w.isPolled.Load() != 0 }
 
 // HasParked reports whether waits of the rank are parked, or operations are in the background (Engine.AddBackground). If not, a goroutine need not deliver
 // for their sake, because the rank's sources are polled after a wait has been counted and before it parks.
-func (w *PollWord) HasParked() bool { return w.parked.Load() != 0 }
+func (w *PollWord) HasParked() bool { return w.parkedCount.Load() != 0 }
 
-func (w *PollWord) addParked(n int) { w.parked.Add(uint32(n)) }
+func (w *PollWord) addParked(n int) { w.parkedCount.Add(uint32(n)) }
 
 // rank is the part of an Engine that only ranks have. Guarded by the rank's lock.
 type rank struct {
-	word *PollWord
+	pollWord *PollWord
 	// The last active wait was ended by a poll of the process's engine.
-	remote bool
+	endedRemotely bool
 	// hasProcessToken is set while the polling wait has the poll token of the process's engine.
 	hasProcessToken bool
-	tasks           taskQueue
+	taskQueue       taskQueue
 
-	// Of ringRank; guarded by queued.
-	queued     atomic.Bool
+	// Of ringRank; guarded by isQueued.
+	isQueued   atomic.Bool
 	engine     *Engine
 	nextQueued *rank
 }
@@ -77,11 +77,11 @@ func (e *Engine) NewRank(s Source, w *PollWord) *Engine {
 		rank
 	}{}
 	r := &both.Engine
-	r.process, r.rank = e, &both.rank
-	r.rank.word = w
+	r.processEngine, r.rankPart = e, &both.rank
+	r.rankPart.pollWord = w
 	r.sources = []Source{s}
-	r.yield, r.labels = e.yield, e.labels
-	r.bell.e, r.bell.now = r, neverArmed
+	r.yieldTime, r.profileLabels = e.yieldTime, e.profileLabels
+	r.bell.engine, r.bell.currentBell = r, neverArmed
 	openRanks.Add(1)
 	updateProcessors()
 	r.pollBudget = r.currentPollBudget()
@@ -94,14 +94,14 @@ var neverArmed = doorbell.New()
 func (e *Engine) closeRank() {
 	openRanks.Add(-1)
 	e.Lock()
-	e.closed = true
+	e.isClosed = true
 	e.Unlock()
 }
 
 // Deliver ensures that work published for the rank is processed soon, by the wait that polls for the rank, or else by this call. The caller holds no
 // engine's lock.
 func (e *Engine) Deliver() {
-	if !e.rank.word.Polled() {
+	if !e.rankPart.pollWord.Polled() {
 		e.Lock()
 		e.poll()
 		e.Release()
@@ -110,7 +110,7 @@ func (e *Engine) Deliver() {
 
 // DeliverUnder is Deliver for a caller that holds the lock of the process's engine.
 func (e *Engine) DeliverUnder() {
-	if !e.rank.word.Polled() {
+	if !e.rankPart.pollWord.Polled() {
 		e.Lock()
 		e.poll()
 		e.ReleaseUnder()
@@ -134,25 +134,25 @@ func updateProcessors() {
 func ranksOversubscribed() bool { return openRanks.Load() > processors.Load() }
 
 // pollPermit is the permission of a wait to poll.
-type pollPermit struct{ counted bool }
+type pollPermit struct{ isCounted bool }
 
 // acquire reports whether the wait may poll. A polling wait calls it again, because more ranks may have been opened. false means that the wait must
 // stop polling.
 func (p *pollPermit) acquire() bool {
-	if p.counted || !ranksOversubscribed() {
+	if p.isCounted || !ranksOversubscribed() {
 		return true
 	}
 	if permits.Add(1) > processors.Load() {
 		permits.Add(-1)
 		return false
 	}
-	p.counted = true
+	p.isCounted = true
 	return true
 }
 
 func (p *pollPermit) release() {
-	if p.counted {
-		p.counted = false
+	if p.isCounted {
+		p.isCounted = false
 		permits.Add(-1)
 	}
 }
@@ -164,11 +164,11 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 	if !permit.acquire() {
 		return nil
 	}
-	r := e.rank
+	r := e.rankPart
 	pace := newPace(ctx, e)
 	e.pollBudget = e.currentPollBudget()
 	perOther := pollsPerOther
-	if r.remote || pace.yielding {
+	if r.endedRemotely || pace.isYielding {
 		perOther = 1
 	}
 	session := e.startPollingRank()
@@ -178,28 +178,28 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 			n += first.Poll()
 		}
 		e.runTasks(e)
-		if e.polls != session || !e.polling.isSet() { // A long task has returned the tokens.
-			if *done || e.polling.isSet() {
+		if e.pollSessions != session || !e.pollToken.isSet() { // A long task has returned the tokens.
+			if *done || e.pollToken.isSet() {
 				permit.release()
 				return nil
 			}
 			session = e.startPollingRank()
 		}
 		if *done {
-			r.remote = false
+			r.endedRemotely = false
 			break
 		}
 		if i%perOther == 0 {
 			n += e.pollProcess()
 			if *done {
-				r.remote = true
+				r.endedRemotely = true
 				break
 			}
 		}
 		if e.Wanted() {
 			e.admitLockWaiters()
 		}
-		if n == 0 && pace.yielding {
+		if n == 0 && pace.isYielding {
 			e.Unlock()
 			pace.yieldProcessor()
 			e.Lock()
@@ -226,17 +226,17 @@ func (e *Engine) activeRank(ctx context.Context, done *bool, first Source) (err 
 // startPollingRank takes the poll token of a rank's engine, and returns the number of the
 // session. Until the token is returned polls is that number. Lock held.
 func (e *Engine) startPollingRank() (session uint64) {
-	e.polling.set()
-	e.polls++
-	e.rank.word.polled.Store(1)
-	return e.polls
+	e.pollToken.set()
+	e.pollSessions++
+	e.rankPart.pollWord.isPolled.Store(1)
+	return e.pollSessions
 }
 
 // stopPollingRank returns the poll token of a rank's engine, and that of the process's engine
 // if the wait has it. Lock held, possibly released meanwhile.
 func (e *Engine) stopPollingRank() {
-	if e.rank.hasProcessToken {
-		e.rank.hasProcessToken = false
+	if e.rankPart.hasProcessToken {
+		e.rankPart.hasProcessToken = false
 		e.stopPollingProcess()
 	}
 	e.clearPollingRank()
@@ -245,8 +245,8 @@ func (e *Engine) stopPollingRank() {
 }
 
 func (e *Engine) clearPollingRank() {
-	e.polling.clear()
-	e.rank.word.polled.Store(0)
+	e.pollToken.clear()
+	e.rankPart.pollWord.isPolled.Store(0)
 }
 
 // returnTokens implements poller for the wait that polls.
@@ -260,12 +260,12 @@ func (e *Engine) returnTokens() {
 // The first such poll takes its poll token, which stopPollingRank returns. The rank's lock is
 // held, and released meanwhile.
 func (e *Engine) pollProcess() (n int) {
-	p, token := e.process, &e.rank.hasProcessToken
+	p, token := e.processEngine, &e.rankPart.hasProcessToken
 	e.Unlock()
 	if p.TryLock() {
-		if !*token && !p.polling.isSet() {
-			p.polling.set()
-			p.polls++
+		if !*token && !p.pollToken.isSet() {
+			p.pollToken.set()
+			p.pollSessions++
 			*token = true
 		}
 		if *token {
@@ -281,12 +281,12 @@ func (e *Engine) pollProcess() (n int) {
 // be a wake-up for each message while ranks are oversubscribed. The next wait of a rank polls for them, or the progress goroutine after its tick. A wait
 // that parks wakes it. The rank's lock is held, and released meanwhile.
 func (e *Engine) stopPollingProcess() {
-	p := e.process
+	p := e.processEngine
 	e.Unlock()
 	p.Lock()
-	p.polling.clearOrdered()
-	if p.parked > 0 {
-		p.background.wake()
+	p.pollToken.clearOrdered()
+	if p.parkedWaits > 0 {
+		p.progressGoroutine.wake()
 	}
 	p.Unlock()
 	e.Lock()
@@ -294,10 +294,10 @@ func (e *Engine) stopPollingProcess() {
 
 // progressRank is Progress of a rank's engine for which no wait polls.
 func (e *Engine) progressRank() int {
-	e.polls++
+	e.pollSessions++
 	n := e.poll()
 	e.runTasks(nil)
-	p := e.process
+	p := e.processEngine
 	e.Unlock()
 	if p.TryLock() {
 		n += p.Progress()
@@ -308,5 +308,5 @@ func (e *Engine) progressRank() int {
 }
 
 func (e *Engine) currentPollBudget() int {
-	return pollBudgetOf(ranksOversubscribed() || e.process.yieldsAtOnce())
+	return pollBudgetOf(ranksOversubscribed() || e.processEngine.yieldsAtOnce())
 }

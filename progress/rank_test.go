@@ -102,7 +102,7 @@ func untilParked(e *Engine, n int64) {
 func parkedWaits(e *Engine) int64 {
 	e.Lock()
 	defer e.Unlock()
-	return int64(e.parked) + e.parkedRanks.Load()
+	return int64(e.parkedWaits) + e.parkedRanks.Load()
 }
 
 var impatient = Options{Spin: time.Nanosecond, Yield: time.Nanosecond}
@@ -177,12 +177,12 @@ func TestDeliver_RankParked_WakesIt(t *testing.T) {
 	m := newMailbox(t, newEngine(t, impatient))
 	done := make(chan error)
 	go func() { done <- m.receive(t.Context()) }()
-	untilParked(m.e.process, 1)
+	untilParked(m.e.processEngine, 1)
 	m.send()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	untilParked(m.e.process, 0)
+	untilParked(m.e.processEngine, 0)
 }
 
 // One wait of a rank polls. It completes another
@@ -202,7 +202,7 @@ func TestRankWait_OneOfTwoPolls_WakesTheOther(t *testing.T) {
 	}
 	parked := make(chan error)
 	go func() { parked <- m.receive(t.Context()) }()
-	untilParked(m.e.process, 1)
+	untilParked(m.e.processEngine, 1)
 	m.send()
 	if err := <-parked; err != nil {
 		t.Error(err)
@@ -225,13 +225,13 @@ func TestRankWait_ContextEnds_ReturnsItsCause(t *testing.T) {
 				runtime.Gosched()
 			}
 		} else {
-			untilParked(m.e.process, 1)
+			untilParked(m.e.processEngine, 1)
 		}
 		cancel(cause)
 		if err := <-done; !errors.Is(err, cause) {
 			t.Errorf("spin %v: %v, want the cause", spin, err)
 		}
-		if m.word.Polled() || parkedWaits(m.e.process) != 0 {
+		if m.word.Polled() || parkedWaits(m.e.processEngine) != 0 {
 			t.Errorf("spin %v: the wait is still registered", spin)
 		}
 		m.send() // the rank is usable
@@ -251,7 +251,7 @@ func TestRankWait_CompletionHasAWaiter_ReturnsErrBusy(t *testing.T) {
 		m.start(&c)
 		done <- m.e.Wait(t.Context(), &c, nil)
 	}()
-	untilParked(m.e.process, 1)
+	untilParked(m.e.processEngine, 1)
 	m.e.Lock()
 	if err := m.e.Wait(t.Context(), &c, nil); !errors.Is(err, ErrBusy) {
 		t.Errorf("second Wait: %v", err)

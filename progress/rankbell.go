@@ -16,28 +16,28 @@ import (
 // rank's engine. With it, the delivery follows the release of the lock by Release; without it, the
 // caller calls Flush.
 func (e *Engine) RankBell() RemoteBell {
-	return RemoteBell{bell: doorbell.Watch(&e.rank.word.parked), rank: e}
+	return RemoteBell{bell: doorbell.Watch(&e.rankPart.pollWord.parkedCount), rankEngine: e}
 }
 
 // AddBackground changes the number of pending operations of a rank that advance without a wait when its bell is rung. After an increase the caller polls
 // the sources before it releases the lock, because no bell is rung for earlier work. Lock held.
-func (e *Engine) AddBackground(n int) { e.rank.word.addParked(n) }
+func (e *Engine) AddBackground(n int) { e.rankPart.pollWord.addParked(n) }
 
 // rings is the queue of the ranks of a process that are due for delivery.
-type rings struct{ first atomic.Pointer[rank] }
+type rings struct{ firstRank atomic.Pointer[rank] }
 
 // ringRank queues the rank unless it is queued already. In that case it is polled after this
 // call, since the goroutine that removes it from the queue clears the flag before the poll.
 func (e *Engine) ringRank() {
-	r := e.rank
-	if r.word.Polled() || !r.queued.CompareAndSwap(false, true) {
+	r := e.rankPart
+	if r.pollWord.Polled() || !r.isQueued.CompareAndSwap(false, true) {
 		return
 	}
 	r.engine = e
-	q := &e.process.rings
+	q := &e.processEngine.dueRanks
 	for {
-		r.nextQueued = q.first.Load()
-		if q.first.CompareAndSwap(r.nextQueued, r) {
+		r.nextQueued = q.firstRank.Load()
+		if q.firstRank.CompareAndSwap(r.nextQueued, r) {
 			return
 		}
 	}
@@ -46,8 +46,8 @@ func (e *Engine) ringRank() {
 // Flush delivers to the ranks whose bells were rung. The caller holds no engine's lock. Without such ranks, and for the engine of a process, it costs one
 // load.
 func (e *Engine) Flush() {
-	if e.rank != nil && e.process.rings.first.Load() != nil {
-		e.process.deliverRung(false)
+	if e.rankPart != nil && e.processEngine.dueRanks.firstRank.Load() != nil {
+		e.processEngine.deliverRung(false)
 	}
 }
 
@@ -59,10 +59,10 @@ var executions = sync.Pool{New: func() any { return new(Tasks) }}
 func (e *Engine) deliverRung(processLocked bool) {
 	t := executions.Get().(*Tasks)
 	t.processLocked = processLocked
-	for first := e.rings.first.Swap(nil); first != nil; first = e.rings.first.Swap(nil) {
+	for first := e.dueRanks.firstRank.Swap(nil); first != nil; first = e.dueRanks.firstRank.Swap(nil) {
 		for r := first; r != nil; {
 			next, to := r.nextQueued, r.engine
-			r.queued.Store(false)
+			r.isQueued.Store(false)
 			t.Deliver(to)
 			r = next
 		}

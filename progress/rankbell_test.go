@@ -14,7 +14,7 @@ func (m *mailbox) post() {
 func (m *mailbox) parkReceiver(t *testing.T) (received chan error) {
 	received = make(chan error, 1)
 	go func() { received <- m.receive(t.Context()) }()
-	untilParked(m.e.process, 1)
+	untilParked(m.e.processEngine, 1)
 	return received
 }
 

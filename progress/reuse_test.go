@@ -13,14 +13,14 @@ func TestCompletion_ReusedBeforeWaiterRuns_HasNewWaiter(t *testing.T) {
 	defer e.Close()
 	var c Completion
 	e.Lock()
-	e.polling.set() // the first of the two polls
+	e.pollToken.set() // the first of the two polls
 	second := make(chan error, 1)
 	go func() {
 		e.Lock()
 		defer e.Unlock()
 		second <- e.Wait(context.Background(), &c, nil)
 	}()
-	for e.parked == 0 {
+	for e.parkedWaits == 0 {
 		e.Unlock()
 		runtime.Gosched()
 		e.Lock()
@@ -33,7 +33,7 @@ func TestCompletion_ReusedBeforeWaiterRuns_HasNewWaiter(t *testing.T) {
 	if err := e.Wait(stop, &c, nil); !errors.Is(err, cause) {
 		t.Errorf("a wait of the new use: %v, want %v", err, cause)
 	}
-	e.polling.clear()
+	e.pollToken.clear()
 	e.Unlock()
 	if err := <-second; err != nil {
 		t.Errorf("the second waiter, which was woken: %v", err)

@@ -38,9 +38,9 @@ func (e *StoppedError) Unwrap() error { return framework.ErrClosed }
 // of a rank, has stopped, and nil otherwise. It waits for the lock as Lock does. Calls that
 // programs defer use it before Lock.
 func (e *Engine) Check() error {
-	for _, l := range []*lock{&e.lock, &e.process.lock} {
-		if !l.lockUntil(func() bool { return l.stopped.Load() != nil }) {
-			return fmt.Errorf("progress: %w", l.stopped.Load())
+	for _, l := range []*lock{&e.lock, &e.processEngine.lock} {
+		if !l.lockUntil(func() bool { return l.stoppedErr.Load() != nil }) {
+			return fmt.Errorf("progress: %w", l.stoppedErr.Load())
 		}
 		l.Unlock()
 	}
@@ -62,16 +62,16 @@ var searching atomic.Bool
 // search stops the engine if a goroutine has panicked under the lock. The caller has slept
 // that many times for the lock.
 func (l *lock) search(sleeps int) {
-	if l.stopped.Load() != nil {
+	if l.stoppedErr.Load() != nil {
 		return
 	}
 	if sleeps%sleepsPerOwnStack == 0 && isPanicking() {
-		l.stopped.CompareAndSwap(nil, &StoppedError{})
+		l.stoppedErr.CompareAndSwap(nil, &StoppedError{})
 	}
 	if sleeps%sleepsPerStacks == 0 && searching.CompareAndSwap(false, true) {
 		defer searching.Store(false)
 		if stack := panickingStack(allStacks()); stack != "" {
-			l.stopped.CompareAndSwap(nil, &StoppedError{stack})
+			l.stoppedErr.CompareAndSwap(nil, &StoppedError{stack})
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (l *lock) raise() {
 	if !isPanicking() {
 		time.Sleep(originalFirst)
 	}
-	panic(l.stopped.Load())
+	panic(l.stoppedErr.Load())
 }
 
 // modulePrefix begins the names of all functions of ferry.

@@ -73,7 +73,7 @@ var stops = map[string]func(){
 		}()
 		for parked := false; !parked; runtime.Gosched() {
 			e.Lock()
-			parked = e.parked == 1
+			parked = e.parkedWaits == 1
 			e.Unlock()
 		}
 		defer func() { <-ended }()
@@ -153,7 +153,7 @@ func TestStopped_PanicOfTheProgram_StopsNoEngine(t *testing.T) {
 	for sleeps := range 2 * sleepsPerStacks {
 		l.search(sleeps + 1)
 	}
-	if err := l.stopped.Load(); err != nil {
+	if err := l.stoppedErr.Load(); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,11 +14,11 @@ type taskQueue struct {
 	// In the order of Defer.
 	tasks []Task
 	// Memory for tasks while they run.
-	spare []Task
+	spareTasks []Task
 	// A goroutine runs the tasks, including those added meanwhile.
-	running bool
-	// Belongs to the goroutine that has set running and began with this rank.
-	run Tasks
+	isRunning bool
+	// Belongs to the goroutine that has set isRunning and began with this rank.
+	ownRun Tasks
 }
 
 // Tasks is one goroutine's execution of tasks. Tasks of one rank run one at a time, in the order of Defer. Tasks that a task causes in other ranks run
@@ -27,9 +27,9 @@ type Tasks struct {
 	// The goroutine held the process's lock at the beginning.
 	processLocked bool
 	// The wait that runs the tasks while it has poll tokens, otherwise nil.
-	wait poller
+	pollingWait poller
 	// Ranks with tasks that this goroutine runs, the first one last.
-	ranks []*Engine
+	rankEngines []*Engine
 }
 
 // A poller is a wait that has poll tokens.
@@ -40,7 +40,7 @@ type poller interface {
 
 // Defer queues a task. It runs after a wait, Progress, Deliver or Release has released the rank's lock. Unlock does not run it. A goroutine under whose
 // lock tasks may have been deferred therefore calls Release. Lock held.
-func (e *Engine) Defer(t Task) { e.rank.tasks.tasks = append(e.rank.tasks.tasks, t) }
+func (e *Engine) Defer(t Task) { e.rankPart.taskQueue.tasks = append(e.rankPart.taskQueue.tasks, t) }
 
 // Release is Unlock, followed by the deferred tasks, unless another goroutine runs them, and by the delivery to rung ranks (RankBell). The caller holds no
 // other engine's lock. For a process's engine it is Unlock.
@@ -50,37 +50,37 @@ func (e *Engine) Release() { e.release(false, nil) }
 func (e *Engine) ReleaseUnder() { e.release(true, nil) }
 
 func (e *Engine) release(processLocked bool, wait poller) {
-	if e.rank == nil {
+	if e.rankPart == nil {
 		e.Unlock()
 		return
 	}
-	if e.rank.tasks.take() {
-		t := &e.rank.tasks.run
-		t.processLocked, t.wait = processLocked, wait
-		t.ranks = append(t.ranks[:0], e)
+	if e.rankPart.taskQueue.take() {
+		t := &e.rankPart.taskQueue.ownRun
+		t.processLocked, t.pollingWait = processLocked, wait
+		t.rankEngines = append(t.rankEngines[:0], e)
 		e.Unlock()
 		t.execute()
 	} else {
 		e.Unlock()
 	}
-	if e.process.rings.first.Load() != nil {
-		e.process.deliverRung(processLocked)
+	if e.processEngine.dueRanks.firstRank.Load() != nil {
+		e.processEngine.deliverRung(processLocked)
 	}
 }
 
 // take reports whether there are tasks that the caller has to run. Lock held.
 func (q *taskQueue) take() bool {
-	if len(q.tasks) == 0 || q.running {
+	if len(q.tasks) == 0 || q.isRunning {
 		return false
 	}
-	q.running = true
+	q.isRunning = true
 	return true
 }
 
 // runTasks is Release followed by Lock, if there are tasks to run. wait is the caller if it
 // has poll tokens, or nil. e is the engine of a rank. Lock held, released meanwhile.
 func (e *Engine) runTasks(wait poller) {
-	if len(e.rank.tasks.tasks) > 0 || e.process.rings.first.Load() != nil {
+	if len(e.rankPart.taskQueue.tasks) > 0 || e.processEngine.dueRanks.firstRank.Load() != nil {
 		e.release(false, wait)
 		e.Lock()
 	}
@@ -88,37 +88,37 @@ func (e *Engine) runTasks(wait poller) {
 
 // execute runs the tasks of the ranks until there are none.
 func (t *Tasks) execute() {
-	for more := len(t.ranks) > 0; more; {
-		e := t.ranks[len(t.ranks)-1]
-		q := &e.rank.tasks
+	for more := len(t.rankEngines) > 0; more; {
+		e := t.rankEngines[len(t.rankEngines)-1]
+		q := &e.rankPart.taskQueue
 		e.Lock()
 		if len(q.tasks) > 0 {
 			tasks := q.tasks
-			q.tasks, q.spare = q.spare[:0], nil
+			q.tasks, q.spareTasks = q.spareTasks[:0], nil
 			e.Unlock()
 			for i, task := range tasks {
 				task.Run(t)
 				tasks[i] = nil
 			}
 			e.Lock()
-			q.spare = tasks
+			q.spareTasks = tasks
 			e.Unlock()
 			continue
 		}
 		// After running is cleared, t may belong to another goroutine if e was the first.
-		t.ranks[len(t.ranks)-1] = nil
-		t.ranks = t.ranks[:len(t.ranks)-1]
-		if more = len(t.ranks) > 0; !more {
-			t.wait = nil
+		t.rankEngines[len(t.rankEngines)-1] = nil
+		t.rankEngines = t.rankEngines[:len(t.rankEngines)-1]
+		if more = len(t.rankEngines) > 0; !more {
+			t.pollingWait = nil
 		}
-		q.running = false
+		q.isRunning = false
 		e.Unlock()
 	}
 }
 
 // Deliver is Engine.Deliver for tasks.
 func (t *Tasks) Deliver(e *Engine) {
-	if !e.rank.word.Polled() {
+	if !e.rankPart.pollWord.Polled() {
 		e.Lock()
 		e.poll()
 		t.Release(e)
@@ -127,8 +127,8 @@ func (t *Tasks) Deliver(e *Engine) {
 
 // Release is Engine.Release for tasks. The deferred tasks of e run after this one.
 func (t *Tasks) Release(e *Engine) {
-	if e.rank.tasks.take() {
-		t.ranks = append(t.ranks, e)
+	if e.rankPart.taskQueue.take() {
+		t.rankEngines = append(t.rankEngines, e)
 	}
 	e.Unlock()
 }
@@ -137,8 +137,8 @@ func (t *Tasks) Release(e *Engine) {
 // progress goroutine poll meanwhile. Without such a wait it has no effect. No rank's lock is
 // held.
 func (t *Tasks) StopPolling() {
-	if w := t.wait; w != nil {
-		t.wait = nil
+	if w := t.pollingWait; w != nil {
+		t.pollingWait = nil
 		w.returnTokens()
 	}
 }

@@ -185,7 +185,7 @@ func TestTasks_ManyGoroutines_RunEachOnceAndInOrder(t *testing.T) {
 	wg.Wait()
 	for k, m := range ms {
 		m.e.Lock()
-		if ran[k] != deferred[k] || m.available != int64(ran[1-k]) || m.e.rank.tasks.running {
+		if ran[k] != deferred[k] || m.available != int64(ran[1-k]) || m.e.rankPart.taskQueue.isRunning {
 			t.Errorf("rank %d: %d of %d tasks ran, %d tokens of %d", k, ran[k], deferred[k], m.available, ran[1-k])
 		}
 		m.e.Unlock()

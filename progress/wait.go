@@ -9,31 +9,31 @@ import (
 
 // A Completion is an event that one goroutine at a time can wait for. Requests embed it. Guarded by the engine's lock.
 type Completion struct {
-	done bool
+	isDone bool
 	// A wait polls or is parked for it. Not reset by Complete.
-	waited bool
+	isWaited bool
 	// Waiter to wake, nil while none is parked.
 	waiter *Waiter
 }
 
 // Done reports whether the completion was completed. Lock held.
-func (c *Completion) Done() bool { return c.done }
+func (c *Completion) Done() bool { return c.isDone }
 
 // Set makes c done at the beginning. Lock held. No wait is pending.
-func (c *Completion) Set() { c.done = true }
+func (c *Completion) Set() { c.isDone = true }
 
 // Reset makes c pending. Lock held. No wait is pending.
-func (c *Completion) Reset() { c.done, c.waited = false, false }
+func (c *Completion) Reset() { c.isDone, c.isWaited = false, false }
 
 // Clear makes c pending again, even if it was completed during a wait. The wait may then return although c is pending. Lock held.
-func (c *Completion) Clear() { c.done = false }
+func (c *Completion) Clear() { c.isDone = false }
 
 // Waited reports whether a goroutine waits for c, which is pending. Lock held.
-func (c *Completion) Waited() bool { return c.waited }
+func (c *Completion) Waited() bool { return c.isWaited }
 
 // Complete marks c done and wakes the goroutine that waits for it. Lock held.
 func (e *Engine) Complete(c *Completion) {
-	c.done = true
+	c.isDone = true
 	if c.waiter != nil {
 		c.wake(e)
 	}
@@ -51,24 +51,24 @@ func (c *Completion) wake(e *Engine) {
 
 // A Waiter is one goroutine's wait, possibly for several completions.
 type Waiter struct {
-	// fired and parked are guarded by the lock of the wait's engine. They are unused if the wait has several engines.
-	fired  bool
-	parked bool
-	wake   chan struct{} // Has capacity 1.
+	// hasFired and isParked are guarded by the lock of the wait's engine. They are unused if the wait has several engines.
+	hasFired bool
+	isParked bool
+	wakeup   chan struct{} // Has capacity 1.
 	// nil if all completions have the same engine.
-	multi *MultiWait
+	multiWait *MultiWait
 }
 
 func (w *Waiter) fire(e *Engine) {
-	if w.multi != nil {
-		w.multi.countDown()
+	if w.multiWait != nil {
+		w.multiWait.countDown()
 		return
 	}
-	w.fired = true
-	if w.parked {
-		w.parked = false
+	w.hasFired = true
+	if w.isParked {
+		w.isParked = false
 		e.addParked(-1)
-		w.wake <- struct{}{}
+		w.wakeup <- struct{}{}
 	}
 }
 
@@ -78,13 +78,13 @@ var ErrBusy = errors.New("another goroutine already waits for this request")
 // Wait blocks until c is done, or until ctx ends. It then returns the cause of ctx, and c stays pending. Lock held, released meanwhile. first, if not nil,
 // is polled more often than the other sources.
 func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
-	if c.done {
+	if c.isDone {
 		return nil
 	}
-	c.waited = true
-	if !e.polling.isSet() {
-		if err := e.active(ctx, &c.done, first); err != nil || c.done {
-			c.waited = false
+	c.isWaited = true
+	if !e.pollToken.isSet() {
+		if err := e.active(ctx, &c.isDone, first); err != nil || c.isDone {
+			c.isWaited = false
 			return err
 		}
 	}
@@ -95,9 +95,9 @@ func (e *Engine) Wait(ctx context.Context, c *Completion, first Source) error {
 	c.waiter = w
 	err := e.park(ctx, w)
 	if c.waiter == w {
-		c.waiter, c.waited = nil, false
+		c.waiter, c.isWaited = nil, false
 	}
-	e.free = append(e.free, w)
+	e.freeWaiters = append(e.freeWaiters, w)
 	return err
 }
 
@@ -113,58 +113,58 @@ func (e *Engine) WaitAny(ctx context.Context, cs []*Completion) error {
 		if c == nil {
 			continue
 		}
-		c.waiter, c.waited = w, true
-		w.fired = w.fired || c.done
+		c.waiter, c.isWaited = w, true
+		w.hasFired = w.hasFired || c.isDone
 	}
 	var err error
-	if !w.fired && !e.polling.isSet() {
-		err = e.active(ctx, &w.fired, nil)
+	if !w.hasFired && !e.pollToken.isSet() {
+		err = e.active(ctx, &w.hasFired, nil)
 	}
-	if !w.fired && err == nil {
+	if !w.hasFired && err == nil {
 		err = e.park(ctx, w)
 	}
 	for _, c := range cs {
 		if c != nil && c.waiter == w {
-			c.waiter, c.waited = nil, false
+			c.waiter, c.isWaited = nil, false
 		}
 	}
-	e.free = append(e.free, w)
+	e.freeWaiters = append(e.freeWaiters, w)
 	return err
 }
 
 func (e *Engine) newWaiter() *Waiter {
-	if n := len(e.free); n > 0 {
-		w := e.free[n-1]
-		e.free = e.free[:n-1]
-		w.fired = false
+	if n := len(e.freeWaiters); n > 0 {
+		w := e.freeWaiters[n-1]
+		e.freeWaiters = e.freeWaiters[:n-1]
+		w.hasFired = false
 		return w
 	}
-	return &Waiter{wake: make(chan struct{}, 1)}
+	return &Waiter{wakeup: make(chan struct{}, 1)}
 }
 
 // park blocks until w fires or ctx ends. Lock held, released meanwhile.
 func (e *Engine) park(ctx context.Context, w *Waiter) error {
-	if w.fired {
+	if w.hasFired {
 		return nil
 	}
-	if e.closed {
+	if e.isClosed {
 		return framework.ErrClosed
 	}
-	if e.rank != nil {
-		word := e.rank.word
+	if e.rankPart != nil {
+		word := e.rankPart.pollWord
 		word.addParked(1)
 		defer word.addParked(-1)
 		e.poll() // Work published before the wait was counted.
 		e.runTasks(nil)
-		if w.fired {
+		if w.hasFired {
 			return nil
 		}
 	}
-	w.parked = true
+	w.isParked = true
 	// The count precedes the token. stopPolling accesses them in the opposite order, so that one of the two wakes the progress goroutine.
 	e.addParked(1)
-	if p := e.process; !p.polling.load() {
-		p.background.wake()
+	if p := e.processEngine; !p.pollToken.load() {
+		p.progressGoroutine.wake()
 	}
 	e.Unlock()
 	var cancel <-chan struct{}
@@ -173,27 +173,27 @@ func (e *Engine) park(ctx context.Context, w *Waiter) error {
 	}
 	var err error
 	select {
-	case <-w.wake:
+	case <-w.wakeup:
 		e.Lock()
 		return nil
 	case <-cancel:
 		err = context.Cause(ctx)
 	}
 	e.Lock()
-	if !w.parked { // It fired before the lock was acquired.
-		<-w.wake
+	if !w.isParked { // It fired before the lock was acquired.
+		<-w.wakeup
 		return nil
 	}
-	w.parked = false
+	w.isParked = false
 	e.addParked(-1)
 	return err
 }
 
 // addParked changes the number of parked waits, for a rank that of its process. Lock held.
 func (e *Engine) addParked(n int) {
-	if e.rank == nil {
-		e.parked += n
+	if e.rankPart == nil {
+		e.parkedWaits += n
 	} else {
-		e.process.parkedRanks.Add(int64(n))
+		e.processEngine.parkedRanks.Add(int64(n))
 	}
 }
