@@ -7,15 +7,15 @@ import "math/rand/v2"
 // list is long, and otherwise keeps only its memory.
 type index[T any] struct {
 	isActive bool
-	// slots has a power of two of them. shift is 64 less the bits of a position.
-	slots []tagSlot[T]
-	shift uint8
-	// factor of the hash is odd and random, so that a peer cannot choose tags that collide.
-	factor    uint64
-	usedSlots int
+	// slots has a power of two of them. hashShift is 64 less the bits of a position.
+	slots     []tagSlot[T]
+	hashShift uint8
+	// hashFactor is odd and random, so that a peer cannot choose tags that collide.
+	hashFactor uint64
+	usedSlots  int
 	// peakUsed is the maximum of usedSlots since activate.
-	peakUsed int
-	entries  int
+	peakUsed   int
+	entryCount int
 }
 
 // tagSlot has the entries of one tag. It is free if head is nil.
@@ -36,17 +36,17 @@ const (
 
 // lookupTag is first with the index, which it creates or activates if necessary.
 func (l *list[T]) lookupTag(tag, chain int) *Entry[T] {
-	x := l.index
+	x := l.tagIndex
 	if x == nil {
 		x = &index[T]{}
-		l.index = x
+		l.tagIndex = x
 	}
 	if !x.isActive {
 		x.activate()
 		l.each(chain, func(e *Entry[T]) { x.add(e, chain) })
 	}
 	r, any := x.slots[x.find(tag)].head, x.slots[x.find(AnyTag)].head
-	if r == nil || any != nil && any.stamp < r.stamp {
+	if r == nil || any != nil && any.postStamp < r.postStamp {
 		return any
 	}
 	return r
@@ -68,7 +68,7 @@ func (x *index[T]) deactivate() {
 	} else if x.usedSlots > 0 {
 		clear(x.slots)
 	}
-	x.usedSlots, x.entries = 0, 0
+	x.usedSlots, x.entryCount = 0, 0
 }
 
 // find returns the position of tag, or of the free slot for it.
@@ -82,7 +82,7 @@ func (x *index[T]) find(tag int) int {
 }
 
 // home returns the position at which the search for tag starts.
-func (x *index[T]) home(tag int) int { return int(uint64(tag) * x.factor >> x.shift) }
+func (x *index[T]) home(tag int) int { return int(uint64(tag) * x.hashFactor >> x.hashShift) }
 
 // add appends e to the entries of its tag, if the index is active.
 func (x *index[T]) add(e *Entry[T], chain int) {
@@ -90,7 +90,7 @@ func (x *index[T]) add(e *Entry[T], chain int) {
 		return
 	}
 	s := &x.slots[x.find(e.Tag)]
-	x.entries++
+	x.entryCount++
 	e.tagLinks[chain] = links[T]{prev: s.tail}
 	if s.head != nil {
 		s.tail.tagLinks[chain].next = e
@@ -130,7 +130,7 @@ func (x *index[T]) remove(e *Entry[T], chain int) {
 			s.tail = at.prev
 		}
 	}
-	if x.entries--; x.entries < shortList {
+	if x.entryCount--; x.entryCount < shortList {
 		x.deactivate()
 	}
 }
@@ -152,9 +152,9 @@ func (x *index[T]) free(at int) {
 // resize creates a table of n slots.
 func (x *index[T]) resize(n int) {
 	old := x.slots
-	x.slots, x.factor, x.shift = make([]tagSlot[T], n), rand.Uint64()|1, 64
+	x.slots, x.hashFactor, x.hashShift = make([]tagSlot[T], n), rand.Uint64()|1, 64
 	for ; n > 1; n /= 2 {
-		x.shift--
+		x.hashShift--
 	}
 	for _, s := range old {
 		if s.head != nil {

@@ -28,10 +28,10 @@ type Entry[T any] struct {
 	Tag   int
 	Owner *T
 
-	// stamp is the position of a receive in the order of posting.
-	stamp uint64
-	// list is the list of its source, nil if the entry is not queued.
-	list       *list[T]
+	// postStamp is the position of a receive in the order of posting.
+	postStamp uint64
+	// sourceList is nil if the entry is not queued.
+	sourceList *list[T]
 	chainLinks [2]links[T]
 	// tagLinks links the entries with the same tag in an index of that list.
 	tagLinks [2]links[T]
@@ -54,7 +54,7 @@ type links[T any] struct{ next, prev *Entry[T] }
 
 type list[T any] struct {
 	head, tail *Entry[T]
-	index      *index[T] // nil until the first long walk
+	tagIndex   *index[T] // nil until the first long walk
 }
 
 func (l *list[T]) push(e *Entry[T], chain int) {
@@ -70,14 +70,14 @@ func (l *list[T]) push(e *Entry[T], chain int) {
 // append is push for a list that may have an index.
 func (l *list[T]) append(e *Entry[T], chain int) {
 	l.push(e, chain)
-	if l.index != nil {
-		l.index.add(e, chain)
+	if l.tagIndex != nil {
+		l.tagIndex.add(e, chain)
 	}
 }
 
 func (l *list[T]) remove(e *Entry[T], chain int) {
-	if l.index != nil {
-		l.index.remove(e, chain)
+	if l.tagIndex != nil {
+		l.tagIndex.remove(e, chain)
 	}
 	at := &e.chainLinks[chain]
 	if at.prev == nil {
@@ -96,7 +96,7 @@ func (l *list[T]) remove(e *Entry[T], chain int) {
 // pop removes the head of a list without an index, in chain bySource.
 func (l *list[T]) pop() {
 	next := l.head.chainLinks[bySource].next
-	l.head.list, l.head = nil, next
+	l.head.sourceList, l.head = nil, next
 	if next == nil {
 		l.tail = nil
 	} else {
@@ -111,7 +111,7 @@ func (l *list[T]) first(tag, chain int) *Entry[T] {
 		if e.Tag == tag || e.Tag == AnyTag || tag == AnyTag {
 			return e
 		}
-		if walked++; walked == longWalk || l.index != nil && l.index.isActive {
+		if walked++; walked == longWalk || l.tagIndex != nil && l.tagIndex.isActive {
 			return l.lookupTag(tag, chain)
 		}
 	}
@@ -141,8 +141,8 @@ type Queues[R, M any] struct {
 	// wildcards has the receives from any source.
 	wildcards list[R]
 	// arrivals has the unexpected messages of all sources, by arrival.
-	arrivals list[M]
-	stamp    uint64
+	arrivals  list[M]
+	lastStamp uint64
 	// needsSlowArrive is set if there may be receives from any source, or an index of posted receives.
 	needsSlowArrive bool
 	// hasIndexed is set once a list of posted receives has had an index.
@@ -183,10 +183,10 @@ func (q *Queues[R, M]) Arrive(p *Peer[R, M], tag int) *Recv[R] {
 func (q *Queues[R, M]) arriveSlow(p *Peer[R, M], tag int) *Recv[R] {
 	q.needsSlowArrive = q.hasIndexed || q.wildcards.head != nil
 	r := p.posted.first(tag, bySource)
-	if w := q.wildcards.first(tag, bySource); w != nil && (r == nil || w.stamp < r.stamp) {
+	if w := q.wildcards.first(tag, bySource); w != nil && (r == nil || w.postStamp < r.postStamp) {
 		r = w
 	}
-	if p.posted.index != nil {
+	if p.posted.tagIndex != nil {
 		q.needsSlowArrive, q.hasIndexed, p.needsSlowPost = true, true, true
 	}
 	if r != nil {
@@ -197,7 +197,7 @@ func (q *Queues[R, M]) arriveSlow(p *Peer[R, M], tag int) *Recv[R] {
 
 // AddUnexpected queues an unexpected message from p.
 func (q *Queues[R, M]) AddUnexpected(p *Peer[R, M], m *Message[M]) {
-	m.list, p.needsSlowPost = &p.unexpected, true
+	m.sourceList, p.needsSlowPost = &p.unexpected, true
 	q.arrivals.append(m, byArrival)
 	p.unexpected.append(m, bySource)
 }
@@ -222,7 +222,7 @@ func (q *Queues[R, M]) postSlow(p *Peer[R, M], r *Recv[R]) *Message[M] {
 	if r.Source == AnySource {
 		q.needsSlowArrive = true
 	} else {
-		l, p.needsSlowPost = &p.posted, p.unexpected.head != nil || p.posted.index != nil
+		l, p.needsSlowPost = &p.posted, p.unexpected.head != nil || p.posted.tagIndex != nil
 	}
 	q.stampReceive(r, l)
 	l.append(r, bySource)
@@ -231,8 +231,8 @@ func (q *Queues[R, M]) postSlow(p *Peer[R, M], r *Recv[R]) *Message[M] {
 
 // stampReceive assigns the next stamp and the list of a receive.
 func (q *Queues[R, M]) stampReceive(r *Recv[R], l *list[R]) {
-	q.stamp++
-	r.stamp, r.list = q.stamp, l
+	q.lastStamp++
+	r.postStamp, r.sourceList = q.lastStamp, l
 }
 
 // Find returns the message that a receive with this source and tag would match, without removing it
@@ -247,17 +247,17 @@ func (q *Queues[R, M]) Find(p *Peer[R, M], source, tag int) *Message[M] {
 // RemoveUnexpected removes an unexpected message (matched probe).
 func (q *Queues[R, M]) RemoveUnexpected(m *Message[M]) {
 	q.arrivals.remove(m, byArrival)
-	m.list.remove(m, bySource)
-	m.list = nil
+	m.sourceList.remove(m, bySource)
+	m.sourceList = nil
 }
 
 // Cancel removes a posted receive. It returns false if the receive has matched, or was never queued.
 func (q *Queues[R, M]) Cancel(r *Recv[R]) bool {
-	if r.list == nil {
+	if r.sourceList == nil {
 		return false
 	}
-	r.list.remove(r, bySource)
-	r.list = nil
+	r.sourceList.remove(r, bySource)
+	r.sourceList = nil
 	return true
 }
 

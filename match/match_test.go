@@ -253,19 +253,19 @@ func TestIndex_AfterBurst_IsDeactivated(t *testing.T) {
 		}
 	}
 	fill(5000)
-	if x := p.posted.index; x == nil || x.isActive {
+	if x := p.posted.tagIndex; x == nil || x.isActive {
 		t.Fatal("no index was made, or it is on for an empty list")
 	}
-	if n := len(p.posted.index.slots); n < 5000 {
+	if n := len(p.posted.tagIndex.slots); n < 5000 {
 		t.Fatalf("the index has %d slots for 5000 tags", n)
 	}
 	fill(3)
-	if p.posted.index.isActive {
+	if p.posted.tagIndex.isActive {
 		t.Fatal("three receives have an index")
 	}
 	fill(100)
 	fill(100)
-	if n := len(p.posted.index.slots); n > 1000 {
+	if n := len(p.posted.tagIndex.slots); n > 1000 {
 		t.Fatalf("%d slots stay, for 100 tags", n)
 	}
 }
