@@ -38,14 +38,14 @@ func (r *rank) die() {
 	r.run.server.ProcExited(r.rank, errDied.Error())
 	_ = r.client.Close()
 	r.client.reportDead()
-	r.end(errDied)
+	r.endContext(errDied)
 }
 
 // logDeath adds the death of a rank to the log of the test.
 func (r *run) logDeath(rank int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log = append(r.log, fmt.Sprintf("rank %d: %v", rank, errDied))
+	r.logLines = append(r.logLines, fmt.Sprintf("rank %d: %v", rank, errDied))
 }
 
 // addSession records an open session of the rank.

@@ -15,10 +15,10 @@ func TestFailed_ContextEnds_ErrorIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{job: Job{Size: 2}, server: srv}
-	r.end = func(error) {
+	r.endContexts = func(error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		recorded = len(r.errs)
+		recorded = len(r.errorLines)
 	}
 	r.failed(1, errors.New("out of luck"))
 	if recorded != 1 {

@@ -14,32 +14,32 @@ import (
 // launcher runs the ranks of a job under a server. Its methods run on one goroutine.
 type launcher struct {
 	*run
-	ctx    context.Context // Of the ranks.
-	dir    string          // For segments.
-	f      func(context.Context) error
-	orders *server.Queue[server.Order]
-	ended  *server.Queue[*rank]
+	ctx        context.Context // Of the ranks.
+	dir        string          // For segments.
+	program    func(context.Context) error
+	orders     *server.Queue[server.Order]
+	endedRanks *server.Queue[*rank]
 
 	// Number of ranks that have not returned.
-	live int
+	liveCount int
 	// Ranks that must return though the job continues.
 	departures []departure
 	// Set to the first deadline of departures.
-	timer *time.Timer
+	departureTimer *time.Timer
 }
 
 // departure is a rank that must return by a time.
 type departure struct {
-	rank *rank
-	at   time.Time
+	rank       *rank
+	deadlineAt time.Time
 	// The reason, for messages.
 	why string
 }
 
 // do runs the ranks under a launcher of their own.
 func (r *run) do(ctx context.Context, dir string, f func(context.Context) error) {
-	l := &launcher{run: r, dir: dir, f: f, orders: server.NewQueue[server.Order](), ended: server.NewQueue[*rank](), timer: time.NewTimer(0)}
-	defer l.timer.Stop()
+	l := &launcher{run: r, dir: dir, program: f, orders: server.NewQueue[server.Order](), endedRanks: server.NewQueue[*rank](), departureTimer: time.NewTimer(0)}
+	defer l.departureTimer.Stop()
 	var err error
 	r.server, err = server.New(server.Options{Size: r.job.Size, MaxProcs: r.job.MaxRanks, Nodes: r.job.Nodes, Psets: r.job.Psets, Order: l.orders.Add})
 	if err != nil {
@@ -51,9 +51,9 @@ func (r *run) do(ctx context.Context, dir string, f func(context.Context) error)
 		r.wrong("%v", err)
 		return
 	}
-	l.ctx, r.end = context.WithCancelCause(ctx)
+	l.ctx, r.endContexts = context.WithCancelCause(ctx)
 	r.ctxDone = l.ctx.Done()
-	defer r.end(nil)
+	defer r.endContexts(nil)
 	for number := range r.job.Size {
 		l.start(number)
 	}
@@ -66,11 +66,11 @@ func (r *run) do(ctx context.Context, dir string, f func(context.Context) error)
 func (l *launcher) start(number int) {
 	r := &rank{run: l.run, rank: number, environ: l.server.Environ(number)}
 	ctx, end := context.WithCancelCause(l.ctx)
-	r.end = end
+	r.endContext = end
 	l.mu.Lock()
 	l.ranks[number] = r
 	l.mu.Unlock()
-	l.live++
+	l.liveCount++
 	go pprof.Do(ctx, pprof.Labels(labelRank, fmt.Sprint(number)), func(ctx context.Context) {
 		err := errGoexit
 		defer func() {
@@ -81,9 +81,9 @@ func (l *launcher) start(number int) {
 			default:
 				l.server.ProcExited(number, "")
 			}
-			l.ended.Add(r)
+			l.endedRanks.Add(r)
 		}()
-		err = r.do(ctx, l.dir, l.f)
+		err = r.do(ctx, l.dir, l.program)
 	})
 }
 
@@ -92,17 +92,17 @@ func (l *launcher) supervise() {
 	limit := time.NewTimer(l.job.Timeout)
 	defer limit.Stop()
 	ctxDone := l.ctxDone
-	for l.live > 0 {
+	for l.liveCount > 0 {
 		select {
-		case <-l.ended.Ready():
-			for _, r := range l.ended.Take() {
+		case <-l.endedRanks.Ready():
+			for _, r := range l.endedRanks.Take() {
 				l.remove(r)
 			}
 		case <-l.orders.Ready():
 			for _, o := range l.orders.Take() {
 				l.carryOut(o)
 			}
-		case <-l.timer.C:
+		case <-l.departureTimer.C:
 			l.endDepartures()
 		case <-ctxDone:
 			ctxDone = nil
@@ -112,15 +112,15 @@ func (l *launcher) supervise() {
 				return
 			}
 			l.dump() // Before the ranks leave the calls that they wait in.
-			l.end(errTime)
+			l.endContexts(errTime)
 		}
 	}
 }
 
 // remove removes a rank that has returned.
 func (l *launcher) remove(r *rank) {
-	l.live--
-	r.end(nil)
+	l.liveCount--
+	r.endContext(nil)
 	l.mu.Lock()
 	delete(l.ranks, r.rank)
 	l.mu.Unlock()
@@ -141,7 +141,7 @@ func (l *launcher) carryOut(o server.Order) {
 		}
 		l.server.Started(o.First, o.N, nil)
 	case server.EndProcs:
-		l.depart(o.Ranks, "its change was undone", func(r *rank) { r.end(errUndone) })
+		l.depart(o.Ranks, "its change was undone", func(r *rank) { r.endContext(errUndone) })
 	case server.AwaitExit:
 		l.depart(o.Ranks, "it left by a change", func(*rank) {})
 	}
@@ -152,7 +152,7 @@ func (l *launcher) depart(ranks []int, why string, f func(*rank)) {
 	l.mu.Lock()
 	for _, number := range ranks {
 		if r := l.ranks[number]; r != nil {
-			l.departures = append(l.departures, departure{rank: r, at: time.Now().Add(l.job.Grace), why: why})
+			l.departures = append(l.departures, departure{rank: r, deadlineAt: time.Now().Add(l.job.Grace), why: why})
 			f(r)
 		}
 	}
@@ -164,21 +164,21 @@ func (l *launcher) depart(ranks []int, why string, f func(*rank)) {
 func (l *launcher) endDepartures() {
 	now := time.Now()
 	for _, d := range l.departures {
-		if d.at.After(now) {
+		if d.deadlineAt.After(now) {
 			continue
 		}
 		l.record(d.rank.rank, fmt.Errorf("%s %v ago, and it has not returned: return when Terminate is set, and when the context ends; it is at\n%s",
 			d.why, l.job.Grace, stacks(l.name, fmt.Sprint(d.rank.rank))))
-		l.end(fmt.Errorf("%w: rank %d has not returned", errOther, d.rank.rank))
+		l.endContexts(fmt.Errorf("%w: rank %d has not returned", errOther, d.rank.rank))
 	}
-	l.departures = slices.DeleteFunc(l.departures, func(d departure) bool { return !d.at.After(now) })
+	l.departures = slices.DeleteFunc(l.departures, func(d departure) bool { return !d.deadlineAt.After(now) })
 	l.setTimer()
 }
 
 func (l *launcher) setTimer() {
-	l.timer.Stop()
+	l.departureTimer.Stop()
 	if len(l.departures) > 0 {
-		first := slices.MinFunc(l.departures, func(a, b departure) int { return a.at.Compare(b.at) })
-		l.timer.Reset(time.Until(first.at))
+		first := slices.MinFunc(l.departures, func(a, b departure) int { return a.deadlineAt.Compare(b.deadlineAt) })
+		l.departureTimer.Reset(time.Until(first.deadlineAt))
 	}
 }

@@ -19,10 +19,10 @@ type rank struct {
 	rank    int
 	environ []string
 	// Of the context of this rank.
-	end     context.CancelCauseFunc
-	client  *client
-	options []mpi.SessionOption
-	hasDied atomic.Bool // By Die.
+	endContext context.CancelCauseFunc
+	client     *client
+	options    []mpi.SessionOption
+	hasDied    atomic.Bool // By Die.
 
 	mu       sync.Mutex
 	sessions []*mpi.Session // Of Open.

@@ -46,7 +46,7 @@ func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	if j.Grace == 0 {
 		j.Grace = defaultGrace
 	}
-	run := &run{job: j, limit: limit, name: fmt.Sprintf("%s %d", t.Name(), runs.Add(1)), ranks: map[int]*rank{}}
+	run := &run{job: j, limitReason: limit, name: fmt.Sprintf("%s %d", t.Name(), runs.Add(1)), ranks: map[int]*rank{}}
 	dir, err := segments()
 	if err != nil {
 		t.Fatal(err)
@@ -59,13 +59,13 @@ func (j Job) RunSessions(t testing.TB, f func(ctx context.Context) error) {
 	}
 	run.mu.Lock() // A rank that hangs may still report an error.
 	defer run.mu.Unlock()
-	for _, line := range run.log {
+	for _, line := range run.logLines {
 		t.Log(line)
 	}
-	for _, line := range run.errs {
+	for _, line := range run.errorLines {
 		t.Error(line)
 	}
-	if len(run.errs) > 0 {
+	if len(run.errorLines) > 0 {
 		t.FailNow()
 	}
 }
@@ -99,11 +99,11 @@ type run struct {
 	// For labels. Unique in the process.
 	name string
 	// The reason of the timeout, for the report.
-	limit  string
-	server *server.Server
+	limitReason string
+	server      *server.Server
 
 	// Of the ranks' context.
-	end context.CancelCauseFunc
+	endContexts context.CancelCauseFunc
 	// Closed when that has ended.
 	ctxDone <-chan struct{}
 
@@ -111,9 +111,9 @@ type run struct {
 	// Those that have not returned.
 	ranks map[int]*rank
 	// With Job.Continue, in the order of their time.
-	failures []failure
-	log      []string
-	errs     []string
+	failures   []failure
+	logLines   []string
+	errorLines []string
 }
 
 // failure is the error of a rank.
@@ -130,20 +130,20 @@ func (r *run) failed(rank int, err error) {
 		return
 	}
 	r.record(rank, err)
-	r.end(fmt.Errorf("%w: rank %d: %w", errOther, rank, err))
+	r.endContexts(fmt.Errorf("%w: rank %d: %w", errOther, rank, err))
 }
 
 func (r *run) record(rank int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch line := fmt.Sprintf("rank %d: %v", rank, err); {
-	case slices.Contains(r.errs, line) || errors.Is(err, errOther):
+	case slices.Contains(r.errorLines, line) || errors.Is(err, errOther):
 	case errors.Is(err, errTime):
-		r.errs = append(r.errs, fmt.Sprintf("rank %d did not end within %v%s: %v", rank, r.job.Timeout, r.limit, err))
-	case len(r.errs) == 0:
-		r.errs = append(r.errs, line)
-	case !slices.Contains(r.log, "afterwards "+line):
-		r.log = append(r.log, "afterwards "+line)
+		r.errorLines = append(r.errorLines, fmt.Sprintf("rank %d did not end within %v%s: %v", rank, r.job.Timeout, r.limitReason, err))
+	case len(r.errorLines) == 0:
+		r.errorLines = append(r.errorLines, line)
+	case !slices.Contains(r.logLines, "afterwards "+line):
+		r.logLines = append(r.logLines, "afterwards "+line)
 	}
 }
 
@@ -159,8 +159,8 @@ func (r *run) tolerated(rank int, err error) bool {
 	switch isKnown := slices.ContainsFunc(r.failures, func(f failure) bool { return f.rank == rank }); {
 	case !isExcused && !isKnown:
 		r.failures = append(r.failures, failure{rank, err})
-	case !slices.Contains(r.log, line):
-		r.log = append(r.log, line)
+	case !slices.Contains(r.logLines, line):
+		r.logLines = append(r.logLines, line)
 	}
 	r.mu.Unlock()
 	r.server.ProcExited(rank, err.Error())
@@ -192,7 +192,7 @@ func (r *run) settleFailures() {
 
 func (r *run) wrong(format string, args ...any) {
 	r.mu.Lock()
-	r.errs = append(r.errs, fmt.Sprintf(format, args...))
+	r.errorLines = append(r.errorLines, fmt.Sprintf(format, args...))
 	r.mu.Unlock()
 }
 
@@ -211,7 +211,7 @@ func (r *run) hangs(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rank := range r.present() {
-		r.errs = append(r.errs, fmt.Sprintf("rank %d hangs: it has not returned %v after its context ended (%v); it is at\n%s",
+		r.errorLines = append(r.errorLines, fmt.Sprintf("rank %d hangs: it has not returned %v after its context ended (%v); it is at\n%s",
 			rank, r.endGrace(), cause, stacks(r.name, fmt.Sprint(rank))))
 	}
 }
@@ -224,14 +224,14 @@ func (r *run) dump() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, rank := range r.present() {
-		r.log = append(r.log, fmt.Sprintf("when the time was up rank %d was at\n%s", rank, stacks(r.name, fmt.Sprint(rank))))
+		r.logLines = append(r.logLines, fmt.Sprintf("when the time was up rank %d was at\n%s", rank, stacks(r.name, fmt.Sprint(rank))))
 	}
 }
 
 // left checks that no segment and no goroutine of the job is left.
 func (r *run) left(dir string) {
 	r.mu.Lock()
-	failed := len(r.errs) > 0
+	failed := len(r.errorLines) > 0
 	r.mu.Unlock()
 	if failed { // A rank that hangs leaves everything it has.
 		return
