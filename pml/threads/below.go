@@ -29,16 +29,16 @@ type Below interface {
 
 // below is the part of a handle that concerns members of other processes.
 type below struct {
-	c      *comm
-	handle *base.Deferring
-	// watchable is the handle, and nextReceiver too, or nil if it is none.
+	c         *comm
+	commBelow *base.Deferring
+	// watchable is commBelow, and nextReceiver too, or nil if it is none.
 	watchable    pml.Watchable
 	nextReceiver pml.NextReceiver
 	planes       [pml.Planes]watchedPlane
 
-	// changes counts the calls of Changed. While it is 0, messages of all members may come. The
+	// changeCount counts the calls of Changed. While it is 0, messages of all members may come. The
 	// rank's lock guards it.
-	changes int
+	changeCount int
 }
 
 // watchedPlane is the watcher of one plane, and the task that checks whether messages can come.
@@ -50,7 +50,7 @@ type watchedPlane struct {
 }
 
 func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
-	b := &below{c: c, handle: base.NewDeferring(handle, c.rank.deferred), watchable: w}
+	b := &below{c: c, commBelow: base.NewDeferring(handle, c.rank.deferredPool), watchable: w}
 	b.nextReceiver, _ = framework.As[pml.NextReceiver](handle)
 	for plane := range b.planes {
 		b.planes[plane] = watchedPlane{below: b, plane: pml.Plane(plane)}
@@ -60,7 +60,7 @@ func newBelow(c *comm, handle pml.Comm, w pml.Watchable) *below {
 
 // watch passes the messages of all planes to the rank's queues. No lock is held.
 func (b *below) watch() {
-	e := b.c.rank.team.process
+	e := b.c.rank.team.processEngine
 	e.Lock()
 	defer e.Unlock()
 	for plane := range b.planes {
@@ -73,7 +73,7 @@ type unwatch below
 
 // Run implements progress.Task.
 func (u *unwatch) Run(t *progress.Tasks) {
-	e := u.c.rank.team.process
+	e := u.c.rank.team.processEngine
 	t.LockProcess(e)
 	for plane := range u.planes {
 		u.watchable.Watch(pml.Plane(plane), nil)
@@ -117,8 +117,8 @@ func (w *watchedPlane) Arrived(k pml.Claimed, st pml.Status) pml.Unmatched {
 	}
 	m := newClaimedMessage(k, st)
 	m.c, m.plane, m.isQueued = c, w.plane, true
-	c.queues[w.plane].AddUnexpected(p, &m.node)
-	if len(c.probes) > 0 {
+	c.queues[w.plane].AddUnexpected(p, &m.matchEntry)
+	if len(c.blockedProbes) > 0 {
 		c.wakeProbes()
 	}
 	e.ReleaseUnder()
@@ -133,10 +133,10 @@ func newClaimedMessage(k pml.Claimed, st pml.Status) *message {
 	m, ok := claimedMessages.Get().(*message)
 	if !ok {
 		m = new(message)
-		m.node.Owner = m
+		m.matchEntry.Owner = m
 	}
-	m.claimed, m.bytes = k, int64(st.Bytes)
-	m.node.Source, m.node.Tag = st.Source, st.Tag
+	m.claimed, m.claimedBytes = k, int64(st.Bytes)
+	m.matchEntry.Source, m.matchEntry.Tag = st.Source, st.Tag
 	return m
 }
 
@@ -188,7 +188,7 @@ const receivesPerProgress = 64
 // if another goroutine polls for the process or the rank. No lock is held.
 func (b *below) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	c, r := b.c, b.c.rank
-	process := r.team.process
+	process := r.team.processEngine
 	if b.nextReceiver == nil || !process.TryLock() {
 		return 0, 0, false
 	}
@@ -196,7 +196,7 @@ func (b *below) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, byt
 		process.Progress()
 	}
 	r.engine.Lock()
-	isIdle := r.engine.PollBudget() > 1 && !c.barred[plane] && c.queues[plane].IsIdle(&c.peers.get(src).match[plane])
+	isIdle := r.engine.PollBudget() > 1 && !c.isBarred[plane] && c.queues[plane].IsIdle(&c.peers.get(src).match[plane])
 	r.engine.Unlock()
 	if isIdle {
 		came, bytes, ok = b.nextReceiver.ReceiveNext(buf, src, tag, plane)
@@ -211,7 +211,7 @@ type dropBelow message
 // Run implements progress.Task.
 func (d *dropBelow) Run(t *progress.Tasks) {
 	m := (*message)(d)
-	e := m.c.rank.team.process
+	e := m.c.rank.team.processEngine
 	t.LockProcess(e)
 	m.claimed.Drop()
 	t.UnlockProcess(e)
@@ -240,7 +240,7 @@ type startBelow receive
 // Run implements progress.Task.
 func (s *startBelow) Run(t *progress.Tasks) {
 	x := (*receive)(s)
-	m, e := x.matchedBelow, x.rank.team.process
+	m, e := x.matchedBelow, x.rank.team.processEngine
 	x.matchedBelow = nil
 	t.LockProcess(e)
 	x.startBelow(m.claimed)
@@ -282,7 +282,7 @@ func (w *watchedPlane) Changed() {
 	c := w.below.c
 	e := c.rank.engine
 	e.Lock()
-	w.below.changes++
+	w.below.changeCount++
 	c.wakeProbes()
 	sources := w.sources()
 	e.ReleaseUnder()
@@ -318,7 +318,7 @@ func (w *watchedPlane) scheduleCheck(src int) {
 // Run implements progress.Task.
 func (w *watchedPlane) Run(t *progress.Tasks) {
 	r := w.below.c.rank
-	e := r.team.process
+	e := r.team.processEngine
 	t.LockProcess(e)
 	r.engine.Lock()
 	sources := w.uncheckedSources
@@ -357,12 +357,12 @@ func (w *watchedPlane) check(sources []int) {
 // change has occurred between the result and the return.
 func (b *below) sourceError(src int, plane pml.Plane) (err error) {
 	r := b.c.rank
-	for seen := 0; err == nil && seen != b.changes; {
-		seen = b.changes
+	for seen := 0; err == nil && seen != b.changeCount; {
+		seen = b.changeCount
 		r.engine.Release()
-		r.team.process.Lock()
+		r.team.processEngine.Lock()
 		err = b.watchable.SourceError(src, plane)
-		r.team.process.Unlock()
+		r.team.processEngine.Unlock()
 		r.engine.Lock()
 	}
 	return err
@@ -373,7 +373,7 @@ func (b *below) sourceError(src int, plane pml.Plane) (err error) {
 func (r *Rank) closeBelow() {
 	r.engine.Lock()
 	var all []*comm
-	for _, c := range r.comms {
+	for _, c := range r.commByID {
 		if c.below != nil {
 			all = append(all, c)
 		}

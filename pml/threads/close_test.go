@@ -14,7 +14,7 @@ func (c *comm) checkRemoved(t *testing.T) {
 	t.Helper()
 	c.rank.engine.Lock()
 	defer c.rank.engine.Unlock()
-	if len(c.rank.comms) != 0 {
+	if len(c.rank.commByID) != 0 {
 		t.Error("the handle is not removed")
 	}
 }
@@ -42,7 +42,7 @@ func TestClose_TransferFollows_CompletesTheSend(t *testing.T) {
 func TestClose_CompletionBehindClaimedCell_CompletesIt(t *testing.T) {
 	team, comms := openTeam(t, 2)
 	x := startTransfer(t, comms, 200_000, nil)
-	publish := team.Rank(1).claim(comms[1].shared.id, 0, 1)
+	publish := team.Rank(1).claim(comms[1].shared.teamCommID, 0, 1)
 	x.run()
 	done := make(chan struct{})
 	go func() {

@@ -14,9 +14,8 @@ import (
 
 // shared is the part of a communicator that its ranks in this process share.
 type shared struct {
-	key cid.Extended
-	// id is unique in the team.
-	id uint64
+	key        cid.Extended
+	teamCommID uint64
 	// ranks is indexed by rank in the communicator, with nil for ranks of other processes.
 	ranks []*Rank
 	// members are those of CommSpec, and localRanks has those of this process. All handles below
@@ -26,9 +25,9 @@ type shared struct {
 	// hasBelow is set if the PML below has members.
 	hasBelow bool
 
-	// Team.mu guards these fields. stages has the ranks with a present or former handle,
+	// Team.mu guards these fields. stageByRank has the ranks with a present or former handle,
 	// localCount is the number of members of this process, and closedCount that of closed handles.
-	stages      map[*Rank]stage
+	stageByRank map[*Rank]stage
 	localCount  int
 	closedCount int
 }
@@ -54,11 +53,11 @@ type comm struct {
 	base.Probes
 	peers  peers
 	queues [pml.Planes]match.Queues[receive, message]
-	// probes has the blocked probes, which an arrival completes.
-	probes []*progress.Completion
-	// barred has the planes without new receives, because the communicator is closed or a watcher
+	// An arrival completes them.
+	blockedProbes []*progress.Completion
+	// isBarred is set for planes without new receives, because the communicator is closed or a watcher
 	// matches the messages.
-	barred   [pml.Planes]bool
+	isBarred [pml.Planes]bool
 	watchers [pml.Planes]pml.Watcher
 	// below is nil if all members are of this process.
 	below *below
@@ -128,7 +127,7 @@ func (r *Rank) AddComm(spec pml.CommSpec) (pml.Comm, error) {
 // open registers a handle and delivers its early arrivals.
 func (r *Rank) open(c *comm) {
 	r.engine.Lock()
-	r.comms[c.shared.id] = c
+	r.commByID[c.shared.teamCommID] = c
 	r.deliverEarly(c)
 	r.engine.Release()
 }
@@ -150,7 +149,7 @@ func (r *Rank) addBelow(c *comm) (pml.Comm, error) {
 		return c, nil
 	}
 	r.open(c)
-	joined, err := r.team.below.Join(spec, c, base.NewDeferring(handle, r.deferred))
+	joined, err := r.team.below.Join(spec, c, base.NewDeferring(handle, r.deferredPool))
 	if err != nil {
 		handle.Close()
 		c.Close()
@@ -163,18 +162,18 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 	refuse := func(sentinel error, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", sentinel, name, fmt.Sprintf(format, args...))
 	}
-	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank) != (pml.Member{Incarnation: t.self, Endpoint: r.endpoint}) {
+	if spec.Rank < 0 || spec.Rank >= spec.Members.Len() || spec.Members.Member(spec.Rank) != (pml.Member{Incarnation: t.ownIncarnation, Endpoint: r.endpoint}) {
 		return nil, refuse(framework.ErrGroup, "rank %d is not endpoint %d of this process", spec.Rank, r.endpoint)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.comms[spec.ID]
+	s := t.commsByKey[spec.ID]
 	if s == nil {
 		s = &shared{key: spec.ID, ranks: make([]*Rank, spec.Members.Len()), members: spec.Members}
 		here := pml.NewRankSet(len(s.ranks))
 		for rank := range s.ranks {
 			m := spec.Members.Member(rank)
-			isHere := m.Incarnation == t.self
+			isHere := m.Incarnation == t.ownIncarnation
 			switch {
 			case isHere && int(m.Endpoint) >= len(t.ranks):
 				return nil, refuse(framework.ErrGroup, "rank %d is endpoint %d of %d", rank, m.Endpoint, len(t.ranks))
@@ -193,13 +192,13 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 			s.localRanks = here
 		}
 		t.lastID++
-		s.id, s.stages = t.lastID, make(map[*Rank]stage, s.localCount)
-		t.comms[s.key], t.byID[s.id] = s, s
+		s.teamCommID, s.stageByRank = t.lastID, make(map[*Rank]stage, s.localCount)
+		t.commsByKey[s.key], t.commsByTeamCommID[s.teamCommID] = s, s
 	}
-	if s.stages[r] != missing || len(s.ranks) != spec.Members.Len() {
+	if s.stageByRank[r] != missing || len(s.ranks) != spec.Members.Len() {
 		return nil, refuse(framework.ErrGroup, "communicator %v exists", spec.ID)
 	}
-	s.stages[r] = open
+	s.stageByRank[r] = open
 	return s, nil
 }
 
@@ -207,10 +206,10 @@ func (t *Team) join(r *Rank, spec *pml.CommSpec) (*shared, error) {
 func (t *Team) leave(r *Rank, s *shared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.stages[r] = closed
+	s.stageByRank[r] = closed
 	if s.closedCount++; s.closedCount == s.localCount {
-		delete(t.comms, s.key)
-		delete(t.byID, s.id)
+		delete(t.commsByKey, s.key)
+		delete(t.commsByTeamCommID, s.teamCommID)
 	}
 }
 
@@ -218,9 +217,9 @@ func (t *Team) leave(r *Rank, s *shared) {
 func (t *Team) unjoin(r *Rank, s *shared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if delete(s.stages, r); len(s.stages) == 0 {
-		delete(t.comms, s.key)
-		delete(t.byID, s.id)
+	if delete(s.stageByRank, r); len(s.stageByRank) == 0 {
+		delete(t.commsByKey, s.key)
+		delete(t.commsByTeamCommID, s.teamCommID)
 	}
 }
 
@@ -228,14 +227,14 @@ func (t *Team) unjoin(r *Rank, s *shared) {
 func (t *Team) mayOpen(r *Rank, id uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.byID[id]
-	return s != nil && s.stages[r] != closed
+	s := t.commsByTeamCommID[id]
+	return s != nil && s.stageByRank[r] != closed
 }
 
 // Close implements pml.Comm.
 func (c *comm) Close() {
 	if b := c.below; b != nil {
-		b.handle.Close()
+		b.commBelow.Close()
 	}
 	r := c.rank
 	r.engine.Lock()
@@ -246,7 +245,7 @@ func (c *comm) Close() {
 	c.noSends.Or(1<<pml.Planes - 1)
 	r.drainAll()
 	for plane := range c.queues {
-		c.barred[plane] = true
+		c.isBarred[plane] = true
 		c.queues[plane].Unexpected(func(m *match.Message[message]) {
 			c.unqueue(m.Owner)
 			r.discard(m.Owner)
@@ -263,10 +262,10 @@ func (c *comm) Close() {
 // removeIfClosed removes a closed handle without pending operations. Later calls have no effect. Lock held.
 func (c *comm) removeIfClosed() {
 	r := c.rank
-	if r.comms[c.shared.id] != c {
+	if r.commByID[c.shared.teamCommID] != c {
 		return
 	}
-	delete(r.comms, c.shared.id)
+	delete(r.commByID, c.shared.teamCommID)
 	if r.lastComm == c {
 		r.lastComm = nil
 	}
@@ -279,7 +278,7 @@ func (c *comm) removeIfClosed() {
 // Abort implements pml.Comm.
 func (c *comm) Abort(plane pml.Plane, err error) {
 	if c.abortOnce(plane, err) && c.below != nil {
-		c.below.handle.Abort(plane, err)
+		c.below.commBelow.Abort(plane, err)
 	}
 }
 
@@ -314,7 +313,7 @@ func (c *comm) cancelAll(plane pml.Plane) {
 	}
 	cancelPosted(nil)
 	c.peers.each(func(p *peer) { cancelPosted(&p.match[plane]) })
-	c.rank.offered.each(func(s *send) {
+	c.rank.offeredSends.each(func(s *send) {
 		if s.c == c && s.plane == plane {
 			s.Cancel()
 		}
@@ -332,7 +331,7 @@ func (c *comm) Watch(plane pml.Plane, w pml.Watcher) {
 		c.finishOperation()
 		return
 	}
-	c.barred[plane] = true
+	c.isBarred[plane] = true
 	c.startOperation()
 	// A call of the watcher may drain the ring. Until the queue is empty, messages that arrive
 	// are queued behind it, and those that are withdrawn leave it.
@@ -358,9 +357,9 @@ func (c *comm) passToWatcher(m *message, w pml.Watcher) {
 		return
 	}
 	c.startOperation()
-	m.handed = base.MakeClaimed(c.rank.engine, m)
+	m.watcherClaim = base.MakeClaimed(c.rank.engine, m)
 	// The watcher may start or drop the message at once, after which m may be another one.
-	if u := w.Arrived(&m.handed, m.status()); u != nil {
+	if u := w.Arrived(&m.watcherClaim, m.status()); u != nil {
 		m.unmatched = u
 	}
 }
@@ -397,7 +396,7 @@ func (c *comm) recheckWaiters() {
 
 // wakeProbes wakes the blocked probes. Lock held.
 func (c *comm) wakeProbes() {
-	for _, p := range c.probes {
+	for _, p := range c.blockedProbes {
 		if !p.Done() {
 			c.rank.engine.Complete(p)
 		}
@@ -407,12 +406,12 @@ func (c *comm) wakeProbes() {
 // startOperation counts a pending operation, claimed message or watched plane. Lock held.
 func (c *comm) startOperation() {
 	c.Pending++
-	c.rank.pending++
+	c.rank.pendingCount++
 }
 
 // finishOperation ends what startOperation has counted. Lock held.
 func (c *comm) finishOperation() {
-	c.rank.pending--
+	c.rank.pendingCount--
 	if c.State.FinishOperation() {
 		c.removeIfClosed()
 	}

@@ -28,7 +28,7 @@ func (r *Rank) drain() (n int) {
 			break
 		}
 		for i := range list {
-			r.pressure.Add(-messageCost)
+			r.pressureBytes.Add(-messageCost)
 			r.take(&list[i].cell, list[i].large)
 		}
 		n += len(list)
@@ -78,14 +78,14 @@ func (r *Rank) take(c *cell, large *message) {
 	h := c.header()
 	switch h.kind() {
 	case kindInline, kindEager, kindOffer:
-		in := arrival{plane: pml.Plane(h.plane()), source: int(c.source), tag: int(c.tag), large: large}
+		in := arrival{plane: pml.Plane(h.plane()), source: int(c.source), tag: int(c.tag), largeMessage: large}
 		switch {
 		case large == nil:
 			in.payload = c.payload[:h.length()]
 		case large.offer == nil:
-			in.payload = large.data
+			in.payload = large.payload
 		}
-		r.route(c.comm, &in)
+		r.route(c.teamCommID, &in)
 	case kindWithdrawn:
 		r.forget(large)
 	case kindAssist:
@@ -93,7 +93,7 @@ func (r *Rank) take(c *cell, large *message) {
 	case kindReceived:
 		o := large.offer
 		receive := o.receive
-		delete(r.transfers, o)
+		delete(r.activeTransfers, o)
 		o.drop()
 		receive.finish()
 	case kindReturn:
@@ -114,20 +114,20 @@ func (r *Rank) take(c *cell, large *message) {
 
 // arrival is a message that leaves the ring or the early arrivals.
 type arrival struct {
-	plane       pml.Plane
-	source, tag int
-	payload     []byte   // unless it is an offer
-	large       *message // eager message or offer
+	plane        pml.Plane
+	source, tag  int
+	payload      []byte   // unless it is an offer
+	largeMessage *message // eager message or offer
 }
 
 // eager reports whether the payload has come with the message.
-func (in *arrival) eager() bool { return in.large == nil || in.large.offer == nil }
+func (in *arrival) eager() bool { return in.largeMessage == nil || in.largeMessage.offer == nil }
 
 // route delivers a message to its communicator.
 func (r *Rank) route(id uint64, in *arrival) {
 	c := r.lastComm
-	if c == nil || c.shared.id != id {
-		if c = r.comms[id]; c == nil {
+	if c == nil || c.shared.teamCommID != id {
+		if c = r.commByID[id]; c == nil {
 			r.keepEarly(id, in)
 			return
 		}
@@ -145,8 +145,8 @@ func (c *comm) arrive(in *arrival) {
 	}
 	if node := c.queues[in.plane].Arrive(&p.match[in.plane], in.tag); node != nil {
 		node.Owner.deliver(in.source, in.tag, in.payload)
-		if in.large != nil {
-			in.large.free()
+		if in.largeMessage != nil {
+			in.largeMessage.free()
 		}
 		return
 	}
@@ -155,7 +155,7 @@ func (c *comm) arrive(in *arrival) {
 
 // arriveOffer is arrive for an offer, which may be withdrawn meanwhile.
 func (c *comm) arriveOffer(p *peer, in *arrival) {
-	o := in.large.offer
+	o := in.largeMessage.offer
 	if !o.take(offerHeld) {
 		return
 	}
@@ -165,7 +165,7 @@ func (c *comm) arriveOffer(p *peer, in *arrival) {
 		node.Owner.accept(o)
 		return
 	}
-	in.large.plane = in.plane
+	in.largeMessage.plane = in.plane
 	if c.watchers[in.plane] == nil && !c.IsClosed() {
 		o.state.Store(offerUnmatched)
 	}
@@ -181,8 +181,8 @@ func (c *comm) keep(p *peer, in *arrival) {
 		return
 	}
 	if w != nil && in.eager() && w.Eager(in.source, in.tag, in.payload) {
-		if in.large != nil {
-			in.large.free()
+		if in.largeMessage != nil {
+			in.largeMessage.free()
 		}
 		return
 	}
@@ -193,34 +193,34 @@ func (c *comm) keep(p *peer, in *arrival) {
 		c.passToWatcher(m, w)
 		return
 	}
-	r.pressure.Add(m.cost())
+	r.pressureBytes.Add(m.cost())
 	m.isQueued = true
-	c.queues[in.plane].AddUnexpected(&p.match[in.plane], &m.node)
-	if len(c.probes) > 0 {
+	c.queues[in.plane].AddUnexpected(&p.match[in.plane], &m.matchEntry)
+	if len(c.blockedProbes) > 0 {
 		c.wakeProbes()
 	}
 }
 
 // message returns the arrival as a separate message.
 func (in *arrival) message() *message {
-	m := in.large
+	m := in.largeMessage
 	if m == nil {
 		m = newMessage(len(in.payload))
-		copy(m.data, in.payload)
+		copy(m.payload, in.payload)
 	}
-	m.node.Source, m.node.Tag = in.source, in.tag
+	m.matchEntry.Source, m.matchEntry.Tag = in.source, in.tag
 	return m
 }
 
 // unqueue takes a message out of the unexpected queue.
 func (c *comm) unqueue(m *message) {
-	c.queues[m.plane].RemoveUnexpected(&m.node)
+	c.queues[m.plane].RemoveUnexpected(&m.matchEntry)
 	c.unqueued(m)
 }
 
 // unqueued accounts for a message that match has taken out of the queue.
 func (c *comm) unqueued(m *message) {
-	c.rank.pressure.Add(-m.cost())
+	c.rank.pressureBytes.Add(-m.cost())
 	m.isQueued = false
 }
 
@@ -247,17 +247,17 @@ func (r *Rank) dispose(m *message, end kind) {
 		m.free()
 		return
 	}
-	from := m.offer.from
+	from := m.offer.senderRank
 	from.notify(end, m)
 	r.deliverLater(from)
 }
 
 func (r *Rank) dropArrival(in *arrival) {
-	if in.large == nil {
+	if in.largeMessage == nil {
 		r.stats.Dropped++
 		return
 	}
-	r.discard(in.large)
+	r.discard(in.largeMessage)
 }
 
 // forget removes an offer that its sender has withdrawn.
@@ -266,7 +266,7 @@ func (r *Rank) forget(m *message) {
 		m.c.unqueue(m)
 	} else if i := slices.Index(r.earlyArrivals, m); i >= 0 {
 		r.earlyArrivals = slices.Delete(r.earlyArrivals, i, i+1)
-		r.pressure.Add(-m.cost())
+		r.pressureBytes.Add(-m.cost())
 	}
 	m.offer.drop()
 }
@@ -278,21 +278,21 @@ func (r *Rank) keepEarly(id uint64, in *arrival) {
 		return
 	}
 	m := in.message()
-	m.comm, m.plane = id, in.plane
-	r.pressure.Add(m.cost())
+	m.earlyCommID, m.plane = id, in.plane
+	r.pressureBytes.Add(m.cost())
 	r.earlyArrivals = append(r.earlyArrivals, m)
 }
 
 // deliverEarly delivers the early arrivals of a communicator that was added.
 func (r *Rank) deliverEarly(c *comm) {
 	r.earlyArrivals = slices.DeleteFunc(r.earlyArrivals, func(m *message) bool {
-		if m.comm != c.shared.id {
+		if m.earlyCommID != c.shared.teamCommID {
 			return false
 		}
-		r.pressure.Add(-m.cost())
-		in := arrival{plane: m.plane, source: m.node.Source, tag: m.node.Tag, large: m}
+		r.pressureBytes.Add(-m.cost())
+		in := arrival{plane: m.plane, source: m.matchEntry.Source, tag: m.matchEntry.Tag, largeMessage: m}
 		if m.offer == nil {
-			in.payload = m.data
+			in.payload = m.payload
 		}
 		c.arrive(&in)
 		return true

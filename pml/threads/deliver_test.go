@@ -52,7 +52,7 @@ func (q *ring) claim(comm uint64, source, tag int32) (publish func()) {
 	pos := q.tail.Add(1) - 1
 	return func() {
 		c := &q.cells[pos%ringCells]
-		c.comm, c.source, c.tag = comm, source, tag
+		c.teamCommID, c.source, c.tag = comm, source, tag
 		atomic.StoreUint64(&c.word, lap(pos)<<32|uint64(makeHeader(kindInline, 0, 0)))
 	}
 }
@@ -68,7 +68,7 @@ func deadline(t *testing.T) context.Context {
 // cells do not deliver.
 func TestDeliver_OfferBehindOtherCells_IsDelivered(t *testing.T) {
 	team, comms := openTeam(t, 2)
-	ctx, receiver, id := deadline(t), team.Rank(1), comms[1].shared.id
+	ctx, receiver, id := deadline(t), team.Rank(1), comms[1].shared.teamCommID
 	for _, other := range []struct {
 		name string
 		put  func() (publish func())
@@ -104,7 +104,7 @@ func TestDeliver_OfferBehindOtherCells_IsDelivered(t *testing.T) {
 // wake-up would make it retry in a loop.
 func TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell(t *testing.T) {
 	team, _ := openTeam(t, 1)
-	r, process := team.Rank(0), team.process
+	r, process := team.Rank(0), team.processEngine
 	process.Lock()
 	for !process.Bell().Armed() { // until the progress goroutine sleeps
 		process.Unlock()
@@ -115,16 +115,16 @@ func TestPoll_LockOfPostponedRankIsBusy_KeepsItOnceAndRingsNoBell(t *testing.T) 
 	r.engine.Lock()
 	for range 3 {
 		team.queuePostponed(r)
-		if n := team.Poll(); n != 0 || len(team.postponed) != 1 || team.Due() == 0 {
-			t.Errorf("%d events, %d postponed ranks, due %v", n, len(team.postponed), team.Due())
+		if n := team.Poll(); n != 0 || len(team.postponedRanks) != 1 || team.Due() == 0 {
+			t.Errorf("%d events, %d postponed ranks, due %v", n, len(team.postponedRanks), team.Due())
 		}
 	}
 	if !process.Bell().Armed() {
 		t.Error("the bell was rung")
 	}
 	r.engine.Unlock()
-	if team.Poll(); len(team.postponed) != 0 || team.Due() != 0 {
-		t.Errorf("%d postponed ranks, due %v", len(team.postponed), team.Due())
+	if team.Poll(); len(team.postponedRanks) != 0 || team.Due() != 0 {
+		t.Errorf("%d postponed ranks, due %v", len(team.postponedRanks), team.Due())
 	}
 }
 

@@ -15,13 +15,13 @@ type freeMessages struct {
 	// Of the senders.
 	isBusy uint32 // 1 while a goroutine takes a message; others use messagePools.
 	// Bytes of all messages whose home is the rank.
-	owned int
-	// Lists that were taken out of returned.
-	taken [ownClasses]*message
+	ownedBytes int
+	// Taken out of returnedLists.
+	takenLists [ownClasses]*message
 
 	_ [64]byte
-	// Lists of messages that receivers have returned.
-	returned [ownClasses]atomic.Pointer[message]
+	// Of messages that receivers have returned.
+	returnedLists [ownClasses]atomic.Pointer[message]
 }
 
 const (
@@ -34,20 +34,20 @@ const (
 
 // newMessage returns a message for a send of n bytes. No lock is required.
 func (r *Rank) newMessage(n int) *message {
-	f, class := &r.free, classOf(n)
+	f, class := &r.freeMessages, classOf(n)
 	if class >= ownClasses || !atomic.CompareAndSwapUint32(&f.isBusy, 0, 1) {
 		return newMessage(n)
 	}
-	m := f.taken[class]
-	if m == nil && f.returned[class].Load() != nil {
-		m = f.returned[class].Swap(nil)
+	m := f.takenLists[class]
+	if m == nil && f.returnedLists[class].Load() != nil {
+		m = f.returnedLists[class].Swap(nil)
 	}
 	if m != nil {
-		f.taken[class], m.next = m.next, nil
-		m.data = m.data[:n]
-	} else if m = newMessage(n); f.owned+cap(m.data) <= ownedMax {
-		f.owned += cap(m.data)
-		m.home = r
+		f.takenLists[class], m.nextFree = m.nextFree, nil
+		m.payload = m.payload[:n]
+	} else if m = newMessage(n); f.ownedBytes+cap(m.payload) <= ownedMax {
+		f.ownedBytes += cap(m.payload)
+		m.homeRank = r
 	}
 	cpu.Store32(&f.isBusy, 0)
 	return m
@@ -55,10 +55,10 @@ func (r *Rank) newMessage(n int) *message {
 
 // put returns a message to its home. No lock is required.
 func (f *freeMessages) put(m *message) {
-	list := &f.returned[classOf(cap(m.data))]
+	list := &f.returnedLists[classOf(cap(m.payload))]
 	for {
-		m.next = list.Load()
-		if list.CompareAndSwap(m.next, m) {
+		m.nextFree = list.Load()
+		if list.CompareAndSwap(m.nextFree, m) {
 			return
 		}
 	}

@@ -10,9 +10,9 @@ import (
 // listed returns the bytes of the messages in the free lists.
 func (f *freeMessages) listed() (n int) {
 	for class := range ownClasses {
-		for _, m := range [...]*message{f.taken[class], f.returned[class].Load()} {
-			for ; m != nil; m = m.next {
-				n += cap(m.data)
+		for _, m := range [...]*message{f.takenLists[class], f.returnedLists[class].Load()} {
+			for ; m != nil; m = m.nextFree {
+				n += cap(m.payload)
 			}
 		}
 	}
@@ -35,10 +35,10 @@ func TestFreeMessages_StreamInOneDirection_ReturnToTheSender(t *testing.T) {
 			}
 		}
 	}
-	sender, receiver := &team.Rank(0).free, &team.Rank(1).free
-	if want := 3 << 10; sender.owned != want || sender.listed() != want || receiver.owned != 0 || receiver.listed() != 0 {
+	sender, receiver := &team.Rank(0).freeMessages, &team.Rank(1).freeMessages
+	if want := 3 << 10; sender.ownedBytes != want || sender.listed() != want || receiver.ownedBytes != 0 || receiver.listed() != 0 {
 		t.Errorf("bytes owned, in lists: sender %d, %d; receiver %d, %d; want the 3 messages that are under way at a time",
-			sender.owned, sender.listed(), receiver.owned, receiver.listed())
+			sender.ownedBytes, sender.listed(), receiver.ownedBytes, receiver.listed())
 	}
 }
 
@@ -49,18 +49,18 @@ func TestFreeMessages_ManyUnderWay_AreLimited(t *testing.T) {
 	owned := 0
 	for range 2 * ownedMax / 1024 {
 		m := r.newMessage(1000)
-		if m.home != nil {
-			owned += cap(m.data)
+		if m.homeRank != nil {
+			owned += cap(m.payload)
 		}
 		all = append(all, m)
 	}
 	for _, m := range all {
 		m.free()
 	}
-	if owned != ownedMax || r.free.listed() != ownedMax {
-		t.Errorf("%d bytes owned, %d in lists, want %d", owned, r.free.listed(), ownedMax)
+	if owned != ownedMax || r.freeMessages.listed() != ownedMax {
+		t.Errorf("%d bytes owned, %d in lists, want %d", owned, r.freeMessages.listed(), ownedMax)
 	}
-	if m := r.newMessage(1025); m.home != nil {
+	if m := r.newMessage(1025); m.homeRank != nil {
 		t.Error("a message of more than 1 KiB belongs to a rank")
 	}
 }
@@ -75,14 +75,14 @@ func TestFreeMessages_ManyGoroutines_ShareNoMessage(t *testing.T) {
 		senders.Go(func() {
 			for i := range 3000 {
 				m := r.newMessage(64)
-				m.data[0], m.data[63] = byte(g), byte(i)
-				m.node.Source, m.node.Tag = g, i&0xff
+				m.payload[0], m.payload[63] = byte(g), byte(i)
+				m.matchEntry.Source, m.matchEntry.Tag = g, i&0xff
 				sent <- m
 			}
 		})
 		receivers.Go(func() {
 			for m := range sent {
-				if int(m.data[0]) != m.node.Source || int(m.data[63]) != m.node.Tag {
+				if int(m.payload[0]) != m.matchEntry.Source || int(m.payload[63]) != m.matchEntry.Tag {
 					t.Error("two goroutines use a message at the same time")
 				}
 				m.free()
@@ -92,7 +92,7 @@ func TestFreeMessages_ManyGoroutines_ShareNoMessage(t *testing.T) {
 	senders.Wait()
 	close(sent)
 	receivers.Wait()
-	if r.free.listed() != r.free.owned {
-		t.Errorf("%d bytes in lists, %d owned", r.free.listed(), r.free.owned)
+	if r.freeMessages.listed() != r.freeMessages.ownedBytes {
+		t.Errorf("%d bytes in lists, %d owned", r.freeMessages.listed(), r.freeMessages.ownedBytes)
 	}
 }

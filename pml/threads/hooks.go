@@ -14,7 +14,7 @@ func (c *comm) isHooked() bool { return c.rank.team.hooks != nil }
 // event calls the hooks, if there are any. Lock held.
 func (c *comm) event(kind pml.EventKind, tag int, bytes int64, plane pml.Plane) {
 	if h := c.rank.team.hooks; h != nil {
-		h.Event(pml.Event{Kind: kind, Peer: c.rank.team.self, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
+		h.Event(pml.Event{Kind: kind, Peer: c.rank.team.ownIncarnation, Comm: c.Spec.ID, Tag: tag, Bytes: bytes, Plane: plane})
 	}
 }
 

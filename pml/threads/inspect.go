@@ -26,10 +26,10 @@ func (r *Rank) inspect() (ins pml.Inspection) {
 		}
 	}
 	sends := map[*comm][]pml.Pending{}
-	for s := r.offered.head; s != nil; s = s.next {
+	for s := r.offeredSends.head; s != nil; s = s.next {
 		sends[s.c] = append(sends[s.c], pml.Pending{Peer: s.dst, Tag: s.tag, Bytes: s.bytes, Plane: s.plane, State: offerStates[s.offer.state.Load()], Wait: s.Awaited()})
 	}
-	for _, c := range r.comms {
+	for _, c := range r.commByID {
 		ci := pml.CommInspection{ID: c.Spec.ID, Endpoint: r.endpoint, Name: c.Spec.Name, Local: c.Spec.Local, Sends: sends[c]}
 		for plane := range c.queues {
 			c.inspect(&ci, pml.Plane(plane))
@@ -65,16 +65,16 @@ func (r *Rank) Uses(memory []byte) bool {
 	r.engine.Lock()
 	defer r.engine.Release()
 	found := false
-	r.offered.each(func(s *send) { found = found || mem.Overlap(s.offer.buf.Bytes, memory) })
+	r.offeredSends.each(func(s *send) { found = found || mem.Overlap(s.offer.buf.Bytes, memory) })
 	posted := func(n *match.Recv[receive]) { found = found || mem.Overlap(n.Owner.buf.Bytes, memory) }
-	for _, c := range r.comms {
+	for _, c := range r.commByID {
 		for plane := range c.queues {
 			q := &c.queues[plane]
 			q.Posted(nil, posted)
 			c.peers.each(func(p *peer) { q.Posted(&p.match[plane], posted) })
 		}
 	}
-	for o := range r.transfers {
+	for o := range r.activeTransfers {
 		found = found || mem.Overlap(o.receive.buf.Bytes, memory)
 	}
 	return found

@@ -13,29 +13,29 @@ import (
 // of an offer, or a message that the PML below has. The sender owns it until it publishes the cell, and then the
 // receiver.
 type message struct {
-	node match.Message[message]
+	matchEntry match.Message[message]
 	// Payload, nil for an offer.
-	data []byte
+	payload []byte
 	// nil for an eager message.
 	offer *offer
 	// Rank that has it in its free lists; nil if messagePools have it.
-	home *Rank
-	next *message
+	homeRank *Rank
+	nextFree *message
 
 	// Of a message of another process.
-	claimed pml.Claimed // nil for messages of this process.
-	bytes   int64
+	claimed      pml.Claimed // nil for messages of this process.
+	claimedBytes int64
 
 	// Of the receiver, once the message has left the ring.
 	c     *comm // nil for an early arrival.
 	plane pml.Plane
 	// It is in the unexpected queue.
-	isQueued bool
-	comm     uint64 // shared.id of an early arrival
+	isQueued    bool
+	earlyCommID uint64 // shared.teamCommID of an early arrival
 
 	// Of a message that a watcher has.
-	handed    base.Claimed
-	unmatched pml.Unmatched // May be nil.
+	watcherClaim base.Claimed
+	unmatched    pml.Unmatched // May be nil.
 }
 
 // length is that of the message in bytes.
@@ -44,25 +44,25 @@ func (m *message) length() int64 {
 	case m.offer != nil:
 		return m.offer.buf.Len()
 	case m.claimed != nil:
-		return m.bytes
+		return m.claimedBytes
 	}
-	return int64(len(m.data))
+	return int64(len(m.payload))
 }
 
 func (m *message) status() pml.Status {
-	return pml.Status{Source: m.node.Source, Tag: m.node.Tag, Bytes: int(m.length())}
+	return pml.Status{Source: m.matchEntry.Source, Tag: m.matchEntry.Tag, Bytes: int(m.length())}
 }
 
 // messageCost is the memory of an unmatched message beside its payload, in bytes.
 const messageCost = 256
 
-// cost returns the contribution of an unmatched message to Rank.pressure.
+// cost returns the contribution of an unmatched message to Rank.pressureBytes.
 // The PML below bounds the memory of its messages.
 func (m *message) cost() int64 {
 	if m.claimed != nil {
 		return 0
 	}
-	return messageCost + int64(len(m.data))
+	return messageCost + int64(len(m.payload))
 }
 
 const (
@@ -80,10 +80,10 @@ func newMessage(n int) *message {
 	class := classOf(n)
 	m, ok := messagePools[class].Get().(*message)
 	if !ok {
-		m = &message{data: make([]byte, 1<<(class+smallestClass))}
-		m.node.Owner = m
+		m = &message{payload: make([]byte, 1<<(class+smallestClass))}
+		m.matchEntry.Owner = m
 	}
-	m.data = m.data[:n]
+	m.payload = m.payload[:n]
 	return m
 }
 
@@ -93,9 +93,9 @@ func (m *message) free() {
 		return
 	}
 	m.c, m.unmatched = nil, nil
-	if m.home != nil {
-		m.home.free.put(m)
+	if m.homeRank != nil {
+		m.homeRank.freeMessages.put(m)
 		return
 	}
-	messagePools[classOf(cap(m.data))].Put(m)
+	messagePools[classOf(cap(m.payload))].Put(m)
 }

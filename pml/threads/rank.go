@@ -24,24 +24,24 @@ const (
 // Team is the goroutine ranks of one thread communicator in this process. It is a source of the
 // process's engine.
 type Team struct {
-	self    framework.Incarnation
-	process *progress.Engine
-	params  Params
-	hooks   pml.Hooks // May be nil.
+	ownIncarnation framework.Incarnation
+	processEngine  *progress.Engine
+	params         Params
+	hooks          pml.Hooks // May be nil.
 	// Indexed by endpoint.
 	ranks []*Rank
 	// nil without a PML below.
-	below  Below
-	copies sync.WaitGroup
+	below         Below
+	runningCopies sync.WaitGroup
 
 	// A leaf, which guards the fields below.
-	mu        sync.Mutex
-	comms     map[cid.Extended]*shared
-	byID      map[uint64]*shared
-	lastID    uint64
-	postponed []*Rank
-	// postponements is len(postponed), also read without mu.
-	postponements atomic.Int32
+	mu                sync.Mutex
+	commsByKey        map[cid.Extended]*shared
+	commsByTeamCommID map[uint64]*shared
+	lastID            uint64
+	postponedRanks    []*Rank
+	// postponedCount is len(postponedRanks), also read without mu.
+	postponedCount atomic.Int32
 }
 
 // NewTeam makes n ranks of the process self, with the endpoints 0 to n-1. Their engines are
@@ -53,13 +53,13 @@ func NewTeam(self framework.Incarnation, process *progress.Engine, n int, params
 // NewTeamOver is NewTeam with a PML below, for members of other processes, and with hooks, which may be
 // nil. Hooks of several ranks are called concurrently, each with the lock of its rank.
 func NewTeamOver(self framework.Incarnation, process *progress.Engine, n int, params Params, hooks pml.Hooks, below Below) *Team {
-	t := &Team{self: self, process: process, params: params, hooks: hooks, below: below, comms: map[cid.Extended]*shared{}, byID: map[uint64]*shared{}}
+	t := &Team{ownIncarnation: self, processEngine: process, params: params, hooks: hooks, below: below, commsByKey: map[cid.Extended]*shared{}, commsByTeamCommID: map[uint64]*shared{}}
 	for endpoint := range n {
-		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), commTable: commTable{comms: map[uint64]*comm{}}}
-		r.transfers = map[*offer]struct{}{}
+		r := &Rank{team: t, endpoint: uint16(endpoint), eagerLimit: int(params.EagerLimit), unexpectedLimit: int64(params.UnexpectedLimit), commTable: commTable{commByID: map[uint64]*comm{}}}
+		r.activeTransfers = map[*offer]struct{}{}
 		r.ring.init()
-		r.engine = process.NewRank(r, &r.polled)
-		r.deferred = base.NewDeferredPool(r.engine, process)
+		r.engine = process.NewRank(r, &r.pollWord)
+		r.deferredPool = base.NewDeferredPool(r.engine, process)
 		t.ranks = append(t.ranks, r)
 	}
 	process.Add(t)
@@ -78,8 +78,8 @@ func (t *Team) Close() {
 	for _, r := range t.ranks {
 		r.closeBelow()
 	}
-	t.process.Remove(t)
-	t.copies.Wait()
+	t.processEngine.Remove(t)
+	t.runningCopies.Wait()
 	for _, r := range t.ranks {
 		r.deliver(nil) // Completion cells of the last copies.
 		r.engine.Close()
@@ -92,13 +92,13 @@ func (r *Rank) failAll(err error) {
 	r.engine.Lock()
 	defer r.engine.Release()
 	r.drainAll()
-	for _, c := range r.comms {
+	for _, c := range r.commByID {
 		for plane := range c.queues {
 			c.abort(pml.Plane(plane), err)
 		}
 		c.recheckWaiters()
 	}
-	r.offered.each((*send).endClaimed)
+	r.offeredSends.each((*send).endClaimed)
 	r.announceNotify()
 }
 
@@ -118,7 +118,7 @@ func (t *Team) Route() pml.Route {
 // and not published.
 func (t *Team) postpone(r *Rank) {
 	t.queuePostponed(r)
-	t.process.Bell().Ring()
+	t.processEngine.Bell().Ring()
 }
 
 // queuePostponed appends a rank to the postponed ones, unless it is among them.
@@ -127,8 +127,8 @@ func (t *Team) queuePostponed(r *Rank) {
 	defer t.mu.Unlock()
 	if !r.isPostponed {
 		r.isPostponed = true
-		t.postponed = append(t.postponed, r)
-		t.postponements.Store(int32(len(t.postponed)))
+		t.postponedRanks = append(t.postponedRanks, r)
+		t.postponedCount.Store(int32(len(t.postponedRanks)))
 	}
 }
 
@@ -136,9 +136,9 @@ func (t *Team) queuePostponed(r *Rank) {
 func (t *Team) takePostponed() []*Rank {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ranks := t.postponed
-	t.postponed = nil
-	t.postponements.Store(0)
+	ranks := t.postponedRanks
+	t.postponedRanks = nil
+	t.postponedCount.Store(0)
 	for _, r := range ranks {
 		r.isPostponed = false
 	}
@@ -148,7 +148,7 @@ func (t *Team) takePostponed() []*Rank {
 // Poll implements progress.Source. It drains the rings of postponed ranks. Those that it cannot drain
 // stay postponed, without a wake-up, see Due.
 func (t *Team) Poll() (n int) {
-	if t.postponements.Load() == 0 {
+	if t.postponedCount.Load() == 0 {
 		return 0
 	}
 	for _, r := range t.takePostponed() {
@@ -171,7 +171,7 @@ const postponedRetry = 100 * time.Microsecond
 
 // Due implements progress.Timed.
 func (t *Team) Due() time.Duration {
-	if t.postponements.Load() == 0 {
+	if t.postponedCount.Load() == 0 {
 		return 0
 	}
 	return postponedRetry
@@ -180,14 +180,14 @@ func (t *Team) Due() time.Duration {
 // Rank is the message queue of one goroutine rank. It is the first source of its engine.
 type Rank struct {
 	ring
-	// polled is set while a wait polls for the rank.
-	polled progress.PollWord
+	// It is set while a wait polls for the rank.
+	pollWord progress.PollWord
 	// mustNotify is 1 if an operation with a notifier may be pending (pml.Request.Notify). It is written
 	// under the lock, and 1 may be out of date.
 	mustNotify atomic.Uint32
-	// pressure is the memory of unmatched and overflowing messages, in bytes.
-	pressure atomic.Int64
-	free     freeMessages
+	// pressureBytes is the memory of unmatched and overflowing messages.
+	pressureBytes atomic.Int64
+	freeMessages  freeMessages
 
 	_               [64]byte
 	team            *Team
@@ -195,27 +195,27 @@ type Rank struct {
 	eagerLimit      int
 	unexpectedLimit int64
 	engine          *progress.Engine
-	// Set while in Team.postponed. Team.mu guards it.
+	// Set while in Team.postponedRanks. Team.mu guards it.
 	isPostponed bool
 
 	// The lock guards all fields below.
 
 	commTable
 	freeRequests
-	deferred *base.DeferredPool
+	deferredPool *base.DeferredPool
 	// receivesBelow counts calls of below.recvDirect. The process's lock guards it.
 	receivesBelow uint
 	largeMessages
-	// pending counts incomplete operations and claimed messages.
-	pending    int
-	isDraining bool
-	stats      pml.PeerStats
+	// pendingCount counts incomplete operations and claimed messages.
+	pendingCount int
+	isDraining   bool
+	stats        pml.PeerStats
 }
 
 // commTable has the communicators of a rank.
 type commTable struct {
-	// comms is keyed by shared.id, and lastComm is that of the last message.
-	comms    map[uint64]*comm
+	// commByID is keyed by shared.teamCommID, and lastComm is that of the last message.
+	commByID map[uint64]*comm
 	lastComm *comm
 	// earlyArrivals has messages in order of arrival.
 	earlyArrivals []*message
@@ -223,15 +223,15 @@ type commTable struct {
 
 // freeRequests has the free lists of a rank.
 type freeRequests struct {
-	receives *receive
-	sends    *send
+	freeReceives *receive
+	freeSends    *send
 }
 
 // largeMessages has the incomplete operations of a rank with an offer.
 type largeMessages struct {
-	// offered has incomplete sends with an offer, and transfers matched receives with an incomplete payload.
-	offered   sendList
-	transfers map[*offer]struct{}
+	// offeredSends are incomplete. activeTransfers has matched receives with an incomplete payload.
+	offeredSends    sendList
+	activeTransfers map[*offer]struct{}
 }
 
 // Engine returns the rank's engine.
@@ -243,16 +243,16 @@ func (r *Rank) Stats() pml.PeerStats {
 	r.engine.Lock()
 	defer r.engine.Unlock()
 	st := r.stats
-	st.Peer, st.Transport = r.team.self, name
+	st.Peer, st.Transport = r.team.ownIncarnation, name
 	return st
 }
 
 // Poll implements progress.Source.
 func (r *Rank) Poll() (n int) {
-	if r.peek() == nil && r.isSpilling.Load() == 0 && (r.polled.Polled() || !r.hasCells()) {
+	if r.peek() == nil && r.isSpilling.Load() == 0 && (r.pollWord.Polled() || !r.hasCells()) {
 		return 0
 	}
-	if r.polled.Polled() {
+	if r.pollWord.Polled() {
 		return r.drain()
 	}
 	return r.drainAll() // This may be the last poll of a wait.
@@ -261,9 +261,9 @@ func (r *Rank) Poll() (n int) {
 // announceNotify announces that an operation with a notifier is pending, and drains messages that arrived
 // before senders could know. Lock held.
 func (r *Rank) announceNotify() {
-	if r.pending > 0 && r.mustNotify.Load() == 0 {
+	if r.pendingCount > 0 && r.mustNotify.Load() == 0 {
 		r.mustNotify.Store(1)
-		if !r.polled.Polled() {
+		if !r.pollWord.Polled() {
 			r.drainAll()
 		}
 	}
@@ -272,7 +272,7 @@ func (r *Rank) announceNotify() {
 // needsDelivery reports whether a sender has to drain the ring after publishing a cell. If the rank
 // neither waits nor is notified, its next call drains the ring.
 func (r *Rank) needsDelivery() bool {
-	return (r.polled.HasParked() || r.mustNotify.Load() != 0) && !r.polled.Polled()
+	return (r.pollWord.HasParked() || r.mustNotify.Load() != 0) && !r.pollWord.Polled()
 }
 
 // lockAttempts is the number of attempts of a sender to acquire a rank's lock. They take longer than a running
@@ -301,7 +301,7 @@ func (r *Rank) deliver(x *progress.Tasks) {
 	b := r.backlog()
 	r.drainTo(b)
 	isBlocked := !r.isConsumed(b)
-	if r.pending == 0 && r.mustNotify.Load() != 0 {
+	if r.pendingCount == 0 && r.mustNotify.Load() != 0 {
 		r.mustNotify.Store(0)
 	}
 	if x != nil {

@@ -21,7 +21,7 @@ func (c *comm) Recv(ctx context.Context, buf pml.Buffer, src, tag int, plane pml
 		return c.below.receive(ctx, buf, src, tag, plane)
 	}
 	r.engine.Lock()
-	if src >= 0 && buf.Layout() == nil && !c.barred[plane] {
+	if src >= 0 && buf.Layout() == nil && !c.isBarred[plane] {
 		if came, n, ok := c.recvDirect(buf.Bytes, src, tag, plane); ok {
 			r.engine.Unlock()
 			if n > len(buf.Bytes) {
@@ -47,7 +47,7 @@ const pollsPerCheck = 32
 // cell comes first, or if a goroutine waits for the lock. Lock held, all the time.
 func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, bytes int, ok bool) {
 	r := c.rank
-	if r.pending > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].IsIdle(&c.peers.get(src).match[plane]) {
+	if r.pendingCount > 0 || r.isSpilling.Load() != 0 || c.isHooked() || !c.queues[plane].IsIdle(&c.peers.get(src).match[plane]) {
 		return 0, 0, false
 	}
 	if r.mustNotify.Load() != 0 { // left from operations that are complete
@@ -64,7 +64,7 @@ func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, byte
 			continue
 		}
 		h := in.header()
-		if h.kind() > kindEager || h.plane() != int(plane) || in.comm != c.shared.id || int(in.source) != src || int(in.tag) != tag && tag != pml.AnyTag {
+		if h.kind() > kindEager || h.plane() != int(plane) || in.teamCommID != c.shared.teamCommID || int(in.source) != src || int(in.tag) != tag && tag != pml.AnyTag {
 			break
 		}
 		came = int(in.tag)
@@ -73,8 +73,8 @@ func (c *comm) recvDirect(buf []byte, src, tag int, plane pml.Plane) (came, byte
 			copy(buf, in.payload[:bytes])
 		} else {
 			m := r.pointer()
-			bytes = len(m.data)
-			copy(buf, m.data)
+			bytes = len(m.payload)
+			copy(buf, m.payload)
 			m.free()
 		}
 		r.advance()
@@ -109,17 +109,17 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 		x.postedAt = time.Now()
 		c.event(pml.EventRecv, tag, buf.Len(), plane)
 	}
-	if c.barred[plane] {
+	if c.isBarred[plane] {
 		x.fail(c.barredError())
 		return x
 	}
-	x.node.Source, x.node.Tag = src, tag
+	x.matchEntry.Source, x.matchEntry.Tag = src, tag
 	var mp *match.Peer[receive, message]
 	if src != pml.AnySource {
 		mp = &c.peers.get(src).match[plane]
 	}
 	for {
-		found := c.queues[plane].Post(mp, &x.node)
+		found := c.queues[plane].Post(mp, &x.matchEntry)
 		if found == nil {
 			break
 		}
@@ -132,10 +132,10 @@ func (c *comm) postReceive(buf pml.Buffer, src, tag int, plane pml.Plane) *recei
 	}
 	if err := c.Aborted[plane]; err != nil {
 		r.drainAll() // the message may be here
-		if c.queues[plane].Cancel(&x.node) {
+		if c.queues[plane].Cancel(&x.matchEntry) {
 			x.fail(err)
 		}
-	} else if b := c.below; b != nil && b.changes > 0 && b.isRemote(src) && !x.Done() {
+	} else if b := c.below; b != nil && b.changeCount > 0 && b.isRemote(src) && !x.Done() {
 		b.planes[plane].scheduleCheck(src)
 		if src == pml.AnySource {
 			x.SetSuspended(c.Suspended[plane])
@@ -152,7 +152,7 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 		m = c.find(src, tag, plane)
 	}
 	if m == nil {
-		if c.barred[plane] {
+		if c.isBarred[plane] {
 			return base.Found{}, c.barredError()
 		}
 		err := c.SourceError(src, plane)
@@ -183,9 +183,9 @@ func (c *comm) Find(_ context.Context, src, tag int, plane pml.Plane, claim bool
 func (c *comm) Pause(ctx context.Context, _ int) error {
 	r := c.rank
 	arrival := new(progress.Completion)
-	c.probes = append(c.probes, arrival)
+	c.blockedProbes = append(c.blockedProbes, arrival)
 	err := r.engine.Wait(ctx, arrival, nil)
-	c.probes = slices.DeleteFunc(c.probes, func(p *progress.Completion) bool { return p == arrival })
+	c.blockedProbes = slices.DeleteFunc(c.blockedProbes, func(p *progress.Completion) bool { return p == arrival })
 	return err
 }
 
@@ -203,7 +203,7 @@ func (m *message) Receive(buf pml.Buffer) *pml.Request {
 	m.unmatched = nil
 	x := c.rank.newReceive(c, m.plane, buf)
 	c.Pending-- // the receive counts now
-	c.rank.pending--
+	c.rank.pendingCount--
 	if m.offer != nil && !m.offer.take(offerMatched) {
 		x.fail(framework.ErrClosed) // the team has ended
 		return &x.Request

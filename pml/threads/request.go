@@ -16,12 +16,12 @@ import (
 // the lock read buf while they copy chunks.
 type receive struct {
 	pml.Request
-	node  match.Recv[receive]
-	rank  *Rank
-	c     *comm
-	plane pml.Plane
-	buf   pml.Buffer
-	next  *receive // free list
+	matchEntry match.Recv[receive]
+	rank       *Rank
+	c          *comm
+	plane      pml.Plane
+	buf        pml.Buffer
+	nextFree   *receive
 
 	// Of another process; its transfer has not started.
 	matchedBelow *message
@@ -30,13 +30,13 @@ type receive struct {
 
 // newReceive makes a pending receive. Lock held.
 func (r *Rank) newReceive(c *comm, plane pml.Plane, buf pml.Buffer) *receive {
-	x := r.receives
+	x := r.freeReceives
 	if x == nil {
 		x = &receive{rank: r}
-		x.node.Owner = x
+		x.matchEntry.Owner = x
 		x.Init(r.engine, x)
 	} else {
-		r.receives, x.next = x.next, nil
+		r.freeReceives, x.nextFree = x.nextFree, nil
 	}
 	x.Start()
 	x.c, x.plane, x.buf = c, plane, buf
@@ -82,7 +82,7 @@ func (x *receive) take(m *message) {
 		x.accept(m.offer)
 		return
 	}
-	x.deliver(m.node.Source, m.node.Tag, m.data)
+	x.deliver(m.matchEntry.Source, m.matchEntry.Tag, m.payload)
 	m.free()
 }
 
@@ -99,9 +99,9 @@ func (x *receive) accept(o *offer) {
 		return
 	}
 	o.open(r, x, limit)
-	r.transfers[o] = struct{}{}
-	if o.from.polled.Polled() && o.from != r {
-		o.from.notify(kindAssist, &o.msg)
+	r.activeTransfers[o] = struct{}{}
+	if o.senderRank.pollWord.Polled() && o.senderRank != r {
+		o.senderRank.notify(kindAssist, &o.msg)
 	}
 	r.engine.Defer((*fromFront)(o))
 }
@@ -122,7 +122,7 @@ func (x *receive) fail(err error) {
 
 // Cancel implements pml.Owner.
 func (x *receive) Cancel() {
-	if x.c.queues[x.plane].Cancel(&x.node) {
+	if x.c.queues[x.plane].Cancel(&x.matchEntry) {
 		x.Status = x.c.WithdrawnStatus(x.plane)
 		x.finish()
 	}
@@ -132,7 +132,7 @@ func (x *receive) Cancel() {
 func (x *receive) Release() {
 	r := x.rank
 	x.c = nil
-	x.next, r.receives = r.receives, x
+	x.nextFree, r.freeReceives = r.freeReceives, x
 }
 
 // First implements pml.Owner.
@@ -153,17 +153,17 @@ type send struct {
 	isSynchronous bool
 	// The receiver was asked to return the offer.
 	isReturning bool
-	next        *send // free list, or Rank.offered
+	next        *send // free list, or Rank.offeredSends
 	prev        *send
 }
 
 func (r *Rank) freeSend() *send {
-	s := r.sends
+	s := r.freeSends
 	if s == nil {
 		s = &send{rank: r}
 		s.Init(r.engine, s)
 	} else {
-		r.sends, s.next = s.next, nil
+		r.freeSends, s.next = s.next, nil
 	}
 	return s
 }
@@ -184,7 +184,7 @@ func (s *send) droppedError() error {
 func (s *send) sent() {
 	c := s.c
 	s.offer = nil
-	s.rank.offered.remove(s)
+	s.rank.offeredSends.remove(s)
 	s.Finish()
 	c.finishOperation()
 }
@@ -199,7 +199,7 @@ func (s *send) Cancel() {
 	if !o.withdraw() {
 		if o.state.Load() == offerHandedOver && !s.isReturning {
 			s.isReturning = true
-			o.users.Add(1)
+			o.userCount.Add(1)
 			to.notify(kindReturn, &o.msg)
 			s.rank.engine.Defer((*delivery)(to)) // the receiver may never poll again
 		}
@@ -243,7 +243,7 @@ func (s *send) Abandon() bool {
 func (s *send) Release() {
 	r := s.rank
 	s.c = nil
-	s.next, r.sends = r.sends, s
+	s.next, r.freeSends = r.freeSends, s
 }
 
 // First implements pml.Owner.

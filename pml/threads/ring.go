@@ -56,9 +56,8 @@ func (h header) length() int { return int(h >> 16) }
 // cell is one cache line. It has no pointers, so that the allocator aligns a ring's cells.
 type cell struct {
 	// lap<<32 | header, stored last to publish the cell.
-	word uint64
-	// The shared.id of a message.
-	comm uint64
+	word       uint64
+	teamCommID uint64
 	// The sender's rank in the communicator.
 	source  int32
 	tag     int32
@@ -75,46 +74,46 @@ type spilled struct {
 
 // ring is a bounded queue of cells with many producers, and one consumer at a time, the holder of the
 // rank's lock. Positions count cells from the ring's start and never wrap. A producer owns a cell from
-// the claim to the store of word. Then the consumer owns it until consumed has passed it.
+// the claim to the store of word. Then the consumer owns it until consumedPosition has passed it.
 //
 // The store that publishes a cell is no barrier, but the claim before it is. So a consumer
 // that stores a word and then finds tail equal to head knows that every producer which
 // claims a cell later sees that word.
 type ring struct {
 	cells *[ringCells]cell
-	// large has the pointers that belong to the cells of the same index.
-	large *[ringCells]*message
+	// cellMessages has the pointers that belong to the cells of the same index.
+	cellMessages *[ringCells]*message
 
 	_ [64]byte
-	// Fields of the producers. Cells before limit are free to claim. limit may be too low.
-	tail  atomic.Uint64 // Position of the next cell to claim.
-	limit atomic.Uint64
+	// Fields of the producers. Cells before claimLimit are free to claim. claimLimit may be too low.
+	tail       atomic.Uint64 // Position of the next cell to claim.
+	claimLimit atomic.Uint64
 
 	_ [64]byte
 	// Position of the oldest cell in use; written by the consumer, atomic.
-	consumed uint64
+	consumedPosition uint64
 
 	_ [64]byte
 	// Fields of the consumer.
 	head uint64 // Position of the next cell to consume.
-	// Value of consumed.
-	released uint64
-	// Number of overflow lists consumed.
-	lists uint64
-	spare []spilled
+	// Value of consumedPosition.
+	releasedPosition uint64
+	// Number of overflow lists.
+	consumedLists uint64
+	spareList     []spilled
 
 	_ [64]byte
 	// Shared and rarely written.
 	isSpilling atomic.Uint32 // 1 while the overflow list is not empty, so that producers append to it.
 
-	// A leaf, which guards overflow.
-	mu       sync.Mutex
-	overflow []spilled
+	// A leaf, which guards overflowList.
+	mu           sync.Mutex
+	overflowList []spilled
 }
 
 func (q *ring) init() {
-	q.cells, q.large = new([ringCells]cell), new([ringCells]*message)
-	q.limit.Store(ringCells)
+	q.cells, q.cellMessages = new([ringCells]cell), new([ringCells]*message)
+	q.claimLimit.Store(ringCells)
 }
 
 // put publishes a cell. It returns false if the ring is full or messages overflow. payload is that of an
@@ -125,7 +124,7 @@ func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, lar
 	}
 	pos := q.tail.Load()
 	for {
-		if pos >= q.limit.Load() && !q.refill(pos) {
+		if pos >= q.claimLimit.Load() && !q.refill(pos) {
 			return false
 		}
 		if q.tail.CompareAndSwap(pos, pos+1) {
@@ -134,9 +133,9 @@ func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, lar
 		pos = q.tail.Load()
 	}
 	c := &q.cells[pos%ringCells]
-	c.comm, c.source, c.tag = comm, source, tag
+	c.teamCommID, c.source, c.tag = comm, source, tag
 	if large != nil {
-		q.large[pos%ringCells] = large
+		q.cellMessages[pos%ringCells] = large
 	} else {
 		copy(c.payload[:], payload)
 	}
@@ -146,11 +145,11 @@ func (q *ring) put(h header, comm uint64, source, tag int32, payload []byte, lar
 
 // refill raises limit to the consumer's position, and reports whether the cell at pos is free.
 func (q *ring) refill(pos uint64) bool {
-	limit := atomic.LoadUint64(&q.consumed) + ringCells
+	limit := atomic.LoadUint64(&q.consumedPosition) + ringCells
 	if pos >= limit {
 		return false
 	}
-	q.limit.Store(limit)
+	q.claimLimit.Store(limit)
 	return true
 }
 
@@ -163,9 +162,9 @@ func (q *ring) spill(h header, comm uint64, source, tag int32, payload []byte, l
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.isSpilling.Store(1)
-	q.overflow = append(q.overflow, spilled{cell: cell{word: uint64(h), comm: comm, source: source, tag: tag}, large: large})
+	q.overflowList = append(q.overflowList, spilled{cell: cell{word: uint64(h), teamCommID: comm, source: source, tag: tag}, large: large})
 	if large == nil {
-		copy(q.overflow[len(q.overflow)-1].payload[:], payload)
+		copy(q.overflowList[len(q.overflowList)-1].payload[:], payload)
 	}
 }
 
@@ -180,7 +179,7 @@ func (q *ring) peek() *cell {
 
 // pointer returns and clears the pointer of the cell that peek has returned.
 func (q *ring) pointer() *message {
-	at := &q.large[q.head%ringCells]
+	at := &q.cellMessages[q.head%ringCells]
 	m := *at
 	*at = nil
 	return m
@@ -188,16 +187,16 @@ func (q *ring) pointer() *message {
 
 // advance returns the cell of peek to the producers.
 func (q *ring) advance() {
-	if q.head++; q.head-q.released >= cellsPerRelease {
+	if q.head++; q.head-q.releasedPosition >= cellsPerRelease {
 		q.release()
 	}
 }
 
 // release makes all consumed cells free to claim.
 func (q *ring) release() {
-	if q.head != q.released {
-		q.released = q.head
-		cpu.Store64(&q.consumed, q.head)
+	if q.head != q.releasedPosition {
+		q.releasedPosition = q.head
+		cpu.Store64(&q.consumedPosition, q.head)
 	}
 }
 
@@ -212,9 +211,9 @@ func (q *ring) takeSpilled() []spilled {
 	if q.tail.Load() != q.head {
 		return nil
 	}
-	list := q.overflow
-	q.overflow, q.spare = q.spare, nil
-	q.lists++
+	list := q.overflowList
+	q.overflowList, q.spareList = q.spareList, nil
+	q.consumedLists++
 	q.isSpilling.Store(0)
 	return list
 }
@@ -225,7 +224,7 @@ const spareMax = 1024
 func (q *ring) recycle(list []spilled) {
 	if cap(list) <= spareMax {
 		clear(list)
-		q.spare = list[:0]
+		q.spareList = list[:0]
 	}
 }
 
@@ -234,7 +233,7 @@ func (q *ring) recycle(list []spilled) {
 type backlog struct{ tail, lists uint64 }
 
 func (q *ring) backlog() backlog {
-	b := backlog{q.tail.Load(), q.lists}
+	b := backlog{q.tail.Load(), q.consumedLists}
 	if q.isSpilling.Load() != 0 {
 		b.lists++
 	}
@@ -242,7 +241,7 @@ func (q *ring) backlog() backlog {
 }
 
 // isConsumed reports whether the consumer has passed the backlog.
-func (q *ring) isConsumed(b backlog) bool { return q.head >= b.tail && q.lists >= b.lists }
+func (q *ring) isConsumed(b backlog) bool { return q.head >= b.tail && q.consumedLists >= b.lists }
 
 // hasCells reports whether a producer has claimed a cell that is not consumed, or messages
 // overflow.

@@ -98,7 +98,7 @@ func TestRing_AnyInterleaving_KeepsTheOrderOfEachProducer(t *testing.T) {
 			"claimed": func(t *rapid.T) {
 				// A producer that has claimed a cell and is preempted keeps back what follows.
 				pos := q.tail.Load()
-				if q.isSpilling.Load() != 0 || pos >= q.limit.Load() && !q.refill(pos) {
+				if q.isSpilling.Load() != 0 || pos >= q.claimLimit.Load() && !q.refill(pos) {
 					return
 				}
 				q.tail.Store(pos + 1)
@@ -133,7 +133,7 @@ func TestRing_AnyInterleaving_KeepsTheOrderOfEachProducer(t *testing.T) {
 		if sent != received {
 			t.Fatalf("sent %v, received %v", sent, received)
 		}
-		for _, p := range q.large {
+		for _, p := range q.cellMessages {
 			if p != nil {
 				t.Fatal("the ring keeps a pointer")
 			}

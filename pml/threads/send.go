@@ -14,7 +14,7 @@ import (
 // publishes it, and loads of the receiver's words.
 func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) error {
 	if c.shared.ranks[dst] == nil {
-		return c.below.handle.Send(ctx, buf, dst, tag, plane, mode)
+		return c.below.commBelow.Send(ctx, buf, dst, tag, plane, mode)
 	}
 	if c.sendDirect(buf, dst, tag, plane, mode, false) {
 		return nil
@@ -32,7 +32,7 @@ func (c *comm) Send(ctx context.Context, buf pml.Buffer, dst, tag int, plane pml
 // Isend implements pml.Comm.
 func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	if c.shared.ranks[dst] == nil {
-		return c.below.handle.Isend(buf, dst, tag, plane, mode)
+		return c.below.commBelow.Isend(buf, dst, tag, plane, mode)
 	}
 	sent := c.sendDirect(buf, dst, tag, plane, mode, false)
 	r := c.rank
@@ -47,7 +47,7 @@ func (c *comm) Isend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mod
 // StartSend implements pml.Comm.
 func (c *comm) StartSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml.Mode) (*pml.Request, error) {
 	if c.shared.ranks[dst] == nil {
-		return c.below.handle.StartSend(buf, dst, tag, plane, mode)
+		return c.below.commBelow.StartSend(buf, dst, tag, plane, mode)
 	}
 	if c.sendDirect(buf, dst, tag, plane, mode, true) {
 		return &c.rank.completeSend().Request, nil
@@ -74,12 +74,12 @@ func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pm
 	}
 	if n <= inlineMax {
 		h := makeHeader(kindInline, int(plane), n)
-		if !to.put(h, c.shared.id, int32(c.Spec.Rank), int32(tag), buf.Bytes, nil) {
-			to.putSlow(h, c.shared.id, int32(c.Spec.Rank), int32(tag), buf.Bytes, nil, locked)
+		if !to.put(h, c.shared.teamCommID, int32(c.Spec.Rank), int32(tag), buf.Bytes, nil) {
+			to.putSlow(h, c.shared.teamCommID, int32(c.Spec.Rank), int32(tag), buf.Bytes, nil, locked)
 		}
 	} else {
 		m := c.rank.newMessage(n)
-		copy(m.data, buf.Bytes)
+		copy(m.payload, buf.Bytes)
 		c.putEager(to, m, tag, plane, locked)
 	}
 	if to.needsDelivery() {
@@ -95,13 +95,13 @@ func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pm
 // putEager publishes a pooled message.
 func (c *comm) putEager(to *Rank, m *message, tag int, plane pml.Plane, locked bool) {
 	h := makeHeader(kindEager, int(plane), 0)
-	if !to.put(h, c.shared.id, int32(c.Spec.Rank), int32(tag), nil, m) {
-		to.putSlow(h, c.shared.id, int32(c.Spec.Rank), int32(tag), nil, m, locked)
+	if !to.put(h, c.shared.teamCommID, int32(c.Spec.Rank), int32(tag), nil, m) {
+		to.putSlow(h, c.shared.teamCommID, int32(c.Spec.Rank), int32(tag), nil, m, locked)
 	}
 }
 
 // isLoaded reports whether the rank has no room for further messages that are copied.
-func (r *Rank) isLoaded() bool { return r.pressure.Load() > r.unexpectedLimit }
+func (r *Rank) isLoaded() bool { return r.pressureBytes.Load() > r.unexpectedLimit }
 
 // putSlow publishes a cell when the ring was full. It drains the ring, or appends to the overflow
 // list if the lock stays busy and a poll of its holder makes no room. locked is whether the caller
@@ -122,7 +122,7 @@ func (r *Rank) putSlow(h header, comm uint64, source, tag int32, payload []byte,
 
 // spillFor appends a cell to the overflow list.
 func (r *Rank) spillFor(h header, comm uint64, source, tag int32, payload []byte, large *message) {
-	r.pressure.Add(messageCost)
+	r.pressureBytes.Add(messageCost)
 	r.spill(h, comm, source, tag, payload, large)
 }
 
@@ -137,7 +137,7 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	c.event(pml.EventSend, tag, length, plane)
 	if mode != pml.Synchronous && length <= int64(r.eagerLimit) && !to.isLoaded() {
 		m := r.newMessage(int(length))
-		copyRange(pml.Buffer{Bytes: m.data}, buf, 0, length)
+		copyRange(pml.Buffer{Bytes: m.payload}, buf, 0, length)
 		c.putEager(to, m, tag, plane, true)
 		r.deliverLater(to)
 		return r.completeSend(), nil
@@ -148,17 +148,17 @@ func (c *comm) startSend(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pml
 	o := newOffer()
 	s.c, s.plane, s.dst, s.tag, s.bytes, s.offer = c, plane, dst, tag, length, o
 	s.isSynchronous, s.isReturning = mode == pml.Synchronous, false
-	o.buf, o.from, o.send, o.source, o.tag = buf, r, s, int32(c.Spec.Rank), int32(tag)
-	o.users.Store(1)
+	o.buf, o.senderRank, o.send, o.source, o.tag = buf, r, s, int32(c.Spec.Rank), int32(tag)
+	o.userCount.Store(1)
 	o.state.Store(offerInRing)
-	r.offered.push(s)
+	r.offeredSends.push(s)
 	c.startOperation()
 	h := makeHeader(kindOffer, int(plane), 0)
-	if !to.put(h, c.shared.id, o.source, o.tag, nil, &o.msg) {
-		to.spillFor(h, c.shared.id, o.source, o.tag, nil, &o.msg)
+	if !to.put(h, c.shared.teamCommID, o.source, o.tag, nil, &o.msg) {
+		to.spillFor(h, c.shared.teamCommID, o.source, o.tag, nil, &o.msg)
 	}
 	// The receiver may have closed the communicator, or may never poll again.
-	if !to.polled.Polled() {
+	if !to.pollWord.Polled() {
 		r.engine.Defer((*delivery)(to))
 	}
 	return s, nil

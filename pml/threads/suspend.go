@@ -15,6 +15,6 @@ func (c *comm) Suspend(plane pml.Plane, why error) {
 	c.wakeProbes()
 	e.Release()
 	if why == nil && c.below != nil { // The PML below ends them if no other member is left.
-		c.below.handle.Suspend(plane, nil)
+		c.below.commBelow.Suspend(plane, nil)
 	}
 }

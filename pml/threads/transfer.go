@@ -29,25 +29,25 @@ type offer struct {
 	state atomic.Uint32
 	msg   message
 	// Buffer of the send.
-	buf  pml.Buffer
-	from *Rank // Sender.
+	buf        pml.Buffer
+	senderRank *Rank
 	// Guarded by the sender's lock.
 	send *send
 
 	source, tag int32
 
-	// Set by the receiver before claims.
-	receive *receive
-	rank    *Rank // of the receiver
-	limit   int64 // bytes to copy
-	chunk   int64 // bytes of a chunk; the last one may be shorter
+	// Set by the receiver before chunkClaims.
+	receive      *receive
+	receiverRank *Rank
+	copyBytes    int64
+	chunkBytes   int64 // The last chunk may be shorter.
 
-	// claims has the chunks that were claimed from the front (bits 0-20) and from the back
+	// chunkClaims has the chunks that were claimed from the front (bits 0-20) and from the back
 	// (21-41), and their number (42-62). 0: none can be claimed.
-	claims atomic.Uint64
-	left   atomic.Int32 // chunks that are not copied
-	// users is the number of ranks that have the offer and will get another cell for it.
-	users atomic.Int32
+	chunkClaims    atomic.Uint64
+	uncopiedChunks atomic.Int32
+	// userCount is the number of ranks that have the offer and will get another cell for it.
+	userCount atomic.Int32
 }
 
 const (
@@ -66,17 +66,17 @@ func newOffer() *offer {
 	if !ok {
 		o = new(offer)
 		o.msg.offer = o
-		o.msg.node.Owner = &o.msg
+		o.msg.matchEntry.Owner = &o.msg
 	}
 	return o
 }
 
 // drop is called for each user.
 func (o *offer) drop() {
-	if o.users.Add(-1) > 0 {
+	if o.userCount.Add(-1) > 0 {
 		return
 	}
-	o.buf, o.from, o.send, o.receive, o.rank, o.msg.c, o.msg.unmatched = pml.Buffer{}, nil, nil, nil, nil, nil, nil
+	o.buf, o.senderRank, o.send, o.receive, o.receiverRank, o.msg.c, o.msg.unmatched = pml.Buffer{}, nil, nil, nil, nil, nil, nil
 	offerPool.Put(o)
 }
 
@@ -115,21 +115,21 @@ func (o *offer) withdraw() bool {
 
 // open makes the chunks claimable. The receiver's lock is held.
 func (o *offer) open(rank *Rank, receive *receive, limit int64) {
-	o.rank, o.receive, o.limit = rank, receive, limit
-	o.chunk = chunkSize
+	o.receiverRank, o.receive, o.copyBytes = rank, receive, limit
+	o.chunkBytes = chunkSize
 	if limit > chunkSize*chunkMask {
-		o.chunk = (limit/chunkMask + 64) &^ 63
+		o.chunkBytes = (limit/chunkMask + 64) &^ 63
 	}
-	chunks := (limit + o.chunk - 1) / o.chunk
-	o.users.Add(1)
-	o.left.Store(int32(chunks))
-	o.claims.Store(uint64(chunks) << (2 * chunkBits))
+	chunks := (limit + o.chunkBytes - 1) / o.chunkBytes
+	o.userCount.Add(1)
+	o.uncopiedChunks.Store(int32(chunks))
+	o.chunkClaims.Store(uint64(chunks) << (2 * chunkBits))
 }
 
 // claim returns the index of a chunk that the caller copies, or false if none is left.
 func (o *offer) claim(fromBack bool) (at int64, ok bool) {
 	for {
-		c := o.claims.Load()
+		c := o.chunkClaims.Load()
 		front, back, all := c&chunkMask, c>>chunkBits&chunkMask, c>>(2*chunkBits)
 		if front+back >= all {
 			return 0, false
@@ -138,7 +138,7 @@ func (o *offer) claim(fromBack bool) (at int64, ok bool) {
 		if fromBack {
 			next, at = c+1<<chunkBits, all-1-back
 		}
-		if o.claims.CompareAndSwap(c, next) {
+		if o.chunkClaims.CompareAndSwap(c, next) {
 			return int64(at), true
 		}
 	}
@@ -154,9 +154,9 @@ func (o *offer) copyChunks(fromBack bool, x *progress.Tasks) {
 			return
 		}
 		// Until the claimed chunk is copied, the offer belongs to this transfer.
-		r := o.rank
+		r := o.receiverRank
 		if fromBack {
-			r = o.from
+			r = o.senderRank
 		}
 		if x != nil && x.HoldsProcess() {
 			r.team.copyElsewhere(o, at)
@@ -178,12 +178,12 @@ func (o *offer) copyChunks(fromBack bool, x *progress.Tasks) {
 // copyChunk copies a claimed chunk. The copy of the last one completes the operations of both
 // ranks, and copyChunk reports true.
 func (o *offer) copyChunk(at int64, x *progress.Tasks) (isLast bool) {
-	offset := at * o.chunk
-	copyRange(o.receive.buf, o.buf, offset, min(o.chunk, o.limit-offset))
-	if o.left.Add(-1) > 0 {
+	offset := at * o.chunkBytes
+	copyRange(o.receive.buf, o.buf, offset, min(o.chunkBytes, o.copyBytes-offset))
+	if o.uncopiedChunks.Add(-1) > 0 {
 		return false
 	}
-	receiver, sender := o.rank, o.from
+	receiver, sender := o.receiverRank, o.senderRank
 	receiver.notify(kindReceived, &o.msg)
 	sender.notify(kindSent, &o.msg)
 	for _, r := range [...]*Rank{receiver, sender} {
@@ -197,9 +197,9 @@ func (o *offer) copyChunk(at int64, x *progress.Tasks) (isLast bool) {
 // copyElsewhere copies a claimed chunk and all that are left, in a goroutine. The caller holds the
 // lock of the process's engine.
 func (t *Team) copyElsewhere(o *offer, at int64) {
-	t.copies.Add(1)
-	t.process.Go(func() {
-		defer t.copies.Done()
+	t.runningCopies.Add(1)
+	t.processEngine.Go(func() {
+		defer t.runningCopies.Done()
 		if !o.copyChunk(at, nil) {
 			o.copyChunks(false, nil)
 		}

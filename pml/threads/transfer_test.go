@@ -27,7 +27,7 @@ func TestTransfer_CopiedFromBothEnds_IsWholeAndCompletesOnce(t *testing.T) {
 		for i := range from {
 			from[i] = byte(i * 7 >> 3)
 		}
-		o.buf, o.from = pml.Buffer{Bytes: from}, team.Rank(1)
+		o.buf, o.senderRank = pml.Buffer{Bytes: from}, team.Rank(1)
 		o.open(team.Rank(0), &receive{buf: pml.Buffer{Bytes: to}}, int64(len(to)))
 		var wg sync.WaitGroup
 		for i := range 4 {
@@ -116,8 +116,8 @@ type observer struct {
 }
 
 func (o *observer) Run(*progress.Tasks) {
-	o.chunksLeft = o.comms[0].rank.offered.head.offer.left.Load()
-	o.isPolled = o.comms[1].rank.polled.Polled()
+	o.chunksLeft = o.comms[0].rank.offeredSends.head.offer.uncopiedChunks.Load()
+	o.isPolled = o.comms[1].rank.pollWord.Polled()
 }
 
 // TestTransfer_LongTaskOfWait_IsDividedAndReturnsTokens checks that another task of the rank runs in between.
@@ -170,10 +170,10 @@ func TestTransfer_ProcessLockHeld_IsCopiedByAnotherGoroutine(t *testing.T) {
 		ctx, open := deadline(t), make(chan struct{})
 		const size = 5*chunkSize + 1
 		x := startTransfer(t, comms, size, &pml.Form{Layout: &gate{size: size, open: open, t: t, ctx: ctx}})
-		team.process.Lock()
+		team.processEngine.Lock()
 		team.queuePostponed(team.Rank(1))
 		team.Poll()
-		team.process.Unlock()
+		team.processEngine.Unlock()
 		if closes {
 			go close(open)
 			team.Close() // waits for the copy
