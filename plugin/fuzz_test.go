@@ -24,16 +24,16 @@ func FuzzRank(f *testing.F) {
 	f.Add(byte(wire.Connect), byte(2), target, byte(wire.Refuse), byte(1), []byte("why"))
 	c := self.Component()
 	f.Fuzz(func(t *testing.T, kind1, path1 byte, body1 []byte, kind2, path2 byte, body2 []byte) {
-		s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}}
+		s := &server{wakeFD: -1, env: env, outboundPaths: map[uint32]*outbound{}, inboundPaths: map[uint32]*inbound{}}
 		s.env.Params, s.env.Upcall = c.Params(), s
-		s.rank = doorbell.New()
+		s.rankBell = doorbell.New()
 		var err error
 		if s.module, err = c.Open(t.Context(), s.env); err != nil {
 			t.Fatal(err)
 		}
 		toPlugin, in := ring.New(64)
 		out, toRank := ring.New(64)
-		s.in, s.out = in, out
+		s.fromRank, s.toRank = in, out
 		env.Engine.Lock()
 		for _, x := range []struct {
 			kind, path byte

@@ -32,7 +32,7 @@ func serveGoPlugin(c btl.Component) error {
 			s := grpc.NewServer(opts...)
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.stop = s.Stop
+			v.stopServer = s.Stop
 			if v.isOrphan {
 				s.Stop()
 			}
@@ -52,34 +52,34 @@ type service struct {
 
 	mu sync.Mutex
 	// Stops the gRPC server.
-	stop func()
+	stopServer func()
 	// The rank has ended.
 	isOrphan bool
 	// Open has succeeded.
-	opened bool
+	isOpened bool
 	// Closed when the transport has ended.
 	served chan struct{}
 	// Of the transport. Valid after served is closed.
-	err error
+	transportErr error
 }
 
 // Open implements control.TransportServer.
 func (v *service) Open(_ context.Context, r *control.OpenRequest) (*control.OpenResponse, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.opened {
+	if v.isOpened {
 		return nil, status.Error(codes.FailedPrecondition, "the transport is open already")
 	}
 	offer, err := v.server.open(v.component, r.Start())
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	v.opened = true
+	v.isOpened = true
 	go func() {
-		v.err = v.server.serve()
+		v.transportErr = v.server.serve()
 		close(v.served)
-		if v.err != nil {
-			v.stop()
+		if v.transportErr != nil {
+			v.stopServer()
 		}
 	}()
 	return control.ResponseOf(offer), nil
@@ -89,7 +89,7 @@ func (v *service) Open(_ context.Context, r *control.OpenRequest) (*control.Open
 func (v *service) running() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.opened {
+	if !v.isOpened {
 		return status.Error(codes.FailedPrecondition, "the transport is not open")
 	}
 	return nil
@@ -133,7 +133,7 @@ func (v *service) end() error {
 	}
 	v.server.end(nil)
 	<-v.served
-	return v.err
+	return v.transportErr
 }
 
 // awaitRank stops the gRPC server when the rank has ended. The kernel kills a child of the rank, but not the child of a script that the rank has
@@ -145,7 +145,7 @@ func (v *service) awaitRank() {
 	}
 	v.mu.Lock()
 	v.isOrphan = true
-	opened, stop := v.opened, v.stop
+	opened, stop := v.isOpened, v.stopServer
 	v.mu.Unlock()
 	if opened {
 		v.server.end(err)

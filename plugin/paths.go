@@ -16,16 +16,16 @@ import (
 
 // outbound is a path from the rank to a peer.
 type outbound struct {
-	s        *server
-	id       uint32
-	peer     framework.Incarnation
-	ep       btl.Endpoint
-	isOpen   bool
-	isClosed bool     // The rank has closed the path
-	frames   [][]byte // Not yet passed to the transport
+	s            *server
+	id           uint32
+	peer         framework.Incarnation
+	endpoint     btl.Endpoint
+	isOpen       bool
+	isClosed     bool     // The rank has closed the path
+	queuedFrames [][]byte // Not yet passed to the transport
 
 	creditOwed   uint32 // Frames passed on without credit returned to the rank
-	sent         uint64 // Frames passed to the transport
+	sentFrames   uint64 // Frames passed to the transport
 	reportedIdle uint64 // Frames of those that the rank knows to be done
 }
 
@@ -46,15 +46,15 @@ const creditEach = wire.Credit / 4
 // Poll handles the messages of the rank, and passes its frames on.
 func (s *server) Poll() (n int) {
 	select {
-	case reply := <-s.pings:
-		if err := reply(s.published); err != nil {
+	case reply := <-s.pingReplies:
+		if err := reply(s.publishedCount); err != nil {
 			s.fail(err)
 		}
 		n++
 	default:
 	}
 	for range messagesPerPoll {
-		b, err := s.in.Next()
+		b, err := s.fromRank.Next()
 		if err == nil && b == nil {
 			break
 		}
@@ -66,11 +66,11 @@ func (s *server) Poll() (n int) {
 			s.fail(fmt.Errorf("the rank's ring: %w", err))
 			return n
 		}
-		if s.in.Release() {
+		if s.fromRank.Release() {
 			s.wakeRank()
 		}
 	}
-	for _, p := range s.paths {
+	for _, p := range s.outboundPaths {
 		n += p.pass()
 	}
 	return s.wakeAfter(n + s.flush())
@@ -82,18 +82,18 @@ func (s *server) message(b []byte) error {
 	if err != nil {
 		return err
 	}
-	p := s.paths[path]
+	p := s.outboundPaths[path]
 	switch {
 	case kind == wire.Connect && p == nil:
 		return s.connect(path, body)
 	case kind == wire.Frame && p == nil, kind == wire.Leave && p == nil: // The path has ended, and the rank is not notified yet.
-	case kind == wire.Frame && p.isOpen && len(p.frames) == 0 && p.send(body):
-	case kind == wire.Frame && len(p.frames) < wire.Credit:
-		p.frames = append(p.frames, slices.Clone(body))
+	case kind == wire.Frame && p.isOpen && len(p.queuedFrames) == 0 && p.send(body):
+	case kind == wire.Frame && len(p.queuedFrames) < wire.Credit:
+		p.queuedFrames = append(p.queuedFrames, slices.Clone(body))
 	case kind == wire.Leave:
 		p.isClosed = true
 	case kind == wire.Refuse:
-		if in := s.accepted[path]; in != nil {
+		if in := s.inboundPaths[path]; in != nil {
 			in.refusal = errors.New(string(body))
 		}
 	default:
@@ -113,8 +113,8 @@ func (s *server) connect(path uint32, body []byte) error {
 		return err
 	}
 	p := &outbound{s: s, id: path, peer: incarnation}
-	s.paths[path] = p
-	if p.ep, err = s.module.Connect(framework.Peer{Incarnation: incarnation, Proc: s.env.Worlds.Proc(incarnation.ID), Blob: t.Blob}); err != nil {
+	s.outboundPaths[path] = p
+	if p.endpoint, err = s.module.Connect(framework.Peer{Incarnation: incarnation, Proc: s.env.Worlds.Proc(incarnation.ID), Blob: t.Blob}); err != nil {
 		p.end(fmt.Errorf("%w: %w", btl.ErrNeverOpened, err))
 	}
 	return nil
@@ -122,38 +122,38 @@ func (s *server) connect(path uint32, body []byte) error {
 
 // pass passes frames to the transport, and reports to the rank.
 func (p *outbound) pass() (n int) {
-	if !p.isOpen && p.ep.Reserve(1, btl.RingStart) != nil {
+	if !p.isOpen && p.endpoint.Reserve(1, btl.RingStart) != nil {
 		p.isOpen = true
 		p.s.publish(wire.Opened, p.id, nil)
 		n++
 	}
-	for p.isOpen && len(p.frames) > 0 && p.s.paths[p.id] == p {
-		if !p.send(p.frames[0]) {
+	for p.isOpen && len(p.queuedFrames) > 0 && p.s.outboundPaths[p.id] == p {
+		if !p.send(p.queuedFrames[0]) {
 			break
 		}
-		p.frames = p.frames[1:]
+		p.queuedFrames = p.queuedFrames[1:]
 		n++
 	}
-	if len(p.frames) == 0 && p.reportedIdle < p.sent && p.ep.Idle() {
-		p.reportedIdle = p.sent
+	if len(p.queuedFrames) == 0 && p.reportedIdle < p.sentFrames && p.endpoint.Idle() {
+		p.reportedIdle = p.sentFrames
 		p.s.publish(wire.Idle, p.id, binary.LittleEndian.AppendUint64(nil, p.reportedIdle))
 		n++
 	}
-	if p.isClosed && len(p.frames) == 0 {
-		p.ep.Close()
-		delete(p.s.paths, p.id)
+	if p.isClosed && len(p.queuedFrames) == 0 {
+		p.endpoint.Close()
+		delete(p.s.outboundPaths, p.id)
 	}
 	return n
 }
 
 // send passes a frame to the transport, if it takes one.
 func (p *outbound) send(frame []byte) bool {
-	b := p.ep.Reserve(len(frame), btl.RingStart)
+	b := p.endpoint.Reserve(len(frame), btl.RingStart)
 	if b == nil {
 		return false
 	}
-	p.ep.Commit(copy(b, frame))
-	p.sent++
+	p.endpoint.Commit(copy(b, frame))
+	p.sentFrames++
 	if p.creditOwed++; p.creditOwed >= creditEach {
 		p.s.publish(wire.Credits, p.id, binary.LittleEndian.AppendUint32(nil, p.creditOwed))
 		p.creditOwed = 0
@@ -163,8 +163,8 @@ func (p *outbound) send(frame []byte) bool {
 
 // end reports the end of a path to the rank.
 func (p *outbound) end(err error) {
-	if p.s.paths[p.id] == p {
-		delete(p.s.paths, p.id)
+	if p.s.outboundPaths[p.id] == p {
+		delete(p.s.outboundPaths, p.id)
 		p.s.ended(p.id, err)
 	}
 }
@@ -185,7 +185,7 @@ func (s *server) ended(path uint32, err error) {
 // rank that does not read would grow without limit.
 type transport struct{ s *server }
 
-func (t transport) isHeld() bool { return len(t.s.queue) > 0 && !t.s.isOver }
+func (t transport) isHeld() bool { return len(t.s.waitingMessages) > 0 && !t.s.isOver }
 
 // Poll implements progress.Source.
 func (t transport) Poll() int {
@@ -209,43 +209,43 @@ func (s *server) publish(kind, path uint32, body []byte) {
 	if s.isOver {
 		return
 	}
-	if len(s.queue) == 0 {
-		if b := wire.Reserve(s.out, wire.Prefix+len(body)); b != nil {
+	if len(s.waitingMessages) == 0 {
+		if b := wire.Reserve(s.toRank, wire.Prefix+len(body)); b != nil {
 			wire.Put(b, kind, path)
 			cpu.CopyShared(b[wire.Prefix:], body)
-			s.out.Commit(len(b))
-			s.published++
+			s.toRank.Commit(len(b))
+			s.publishedCount++
 			s.wakeRank()
 			return
 		}
 	}
 	b := make([]byte, wire.Prefix, wire.Prefix+len(body))
 	wire.Put(b, kind, path)
-	s.queue = append(s.queue, append(b, body...))
-	s.out.Wait(len(s.queue[0]))
+	s.waitingMessages = append(s.waitingMessages, append(b, body...))
+	s.toRank.Wait(len(s.waitingMessages[0]))
 }
 
 // wakeRank wakes the rank if it sleeps.
 func (s *server) wakeRank() {
-	if s.rank.Armed() {
-		s.rank.Disarm()
-		_, _ = unix.Write(s.wake, binary.NativeEndian.AppendUint64(nil, 1)) // Fails after the end of the rank.
+	if s.rankBell.Armed() {
+		s.rankBell.Disarm()
+		_, _ = unix.Write(s.wakeFD, binary.NativeEndian.AppendUint64(nil, 1)) // Fails after the end of the rank.
 	}
 }
 
 // flush sends the queue. The rank rings when there is room.
 func (s *server) flush() (n int) {
-	for len(s.queue) > 0 {
-		b := wire.Reserve(s.out, len(s.queue[0]))
+	for len(s.waitingMessages) > 0 {
+		b := wire.Reserve(s.toRank, len(s.waitingMessages[0]))
 		if b == nil {
-			if !s.out.Wait(len(s.queue[0])) {
+			if !s.toRank.Wait(len(s.waitingMessages[0])) {
 				continue
 			}
 			break
 		}
-		s.out.Commit(copy(b, s.queue[0]))
-		s.published++
-		s.queue = s.queue[1:]
+		s.toRank.Commit(copy(b, s.waitingMessages[0]))
+		s.publishedCount++
+		s.waitingMessages = s.waitingMessages[1:]
 		s.wakeRank()
 		n++
 	}
@@ -256,7 +256,7 @@ func (s *server) flush() (n int) {
 func (s *server) Accept(peer framework.Incarnation) btl.Inbound {
 	s.latestInbound += 2
 	in := &inbound{s: s, id: s.latestInbound - 1, peer: peer}
-	s.accepted[in.id] = in
+	s.inboundPaths[in.id] = in
 	s.publish(wire.Accept, in.id, wire.CallerOf(peer, s.env.Worlds).Bytes())
 	return in
 }
@@ -264,7 +264,7 @@ func (s *server) Accept(peer framework.Incarnation) btl.Inbound {
 // Frame implements btl.Inbound.
 func (in *inbound) Frame(frame []byte) error {
 	if in.refusal != nil {
-		delete(in.s.accepted, in.id)
+		delete(in.s.inboundPaths, in.id)
 		return in.refusal
 	}
 	in.s.publish(wire.Frame, in.id, frame)
@@ -294,14 +294,14 @@ func (s *server) PeerChanged(ev framework.PeerEvent) { s.endPathsTo(ev.Peer, ev.
 
 // endPathsTo ends all paths with a peer, because the transport does not identify one.
 func (s *server) endPathsTo(peer framework.Incarnation, err error) {
-	for _, p := range s.paths {
+	for _, p := range s.outboundPaths {
 		if p.peer == peer {
 			p.end(err)
 		}
 	}
-	for id, in := range s.accepted {
+	for id, in := range s.inboundPaths {
 		if in.peer == peer && !errors.Is(err, btl.ErrNeverOpened) {
-			delete(s.accepted, id)
+			delete(s.inboundPaths, id)
 			s.ended(id, err)
 		}
 	}

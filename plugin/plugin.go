@@ -65,8 +65,8 @@ func serve(c btl.Component) error {
 
 func newServer(log io.Writer) *server {
 	return &server{
-		wake: wire.WakeFD, log: log, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{},
-		pings: make(chan func(published uint64) error, 1),
+		wakeFD: wire.WakeFD, logWriter: log, outboundPaths: map[uint32]*outbound{}, inboundPaths: map[uint32]*inbound{},
+		pingReplies: make(chan func(published uint64) error, 1),
 	}
 }
 
@@ -85,24 +85,24 @@ func share(fd int) ([]byte, error) {
 
 // server is the plugin's end of the rings, for either control protocol. The engine's lock guards it.
 type server struct {
-	wake   int       // The rank's eventfd
-	log    io.Writer // Of the transport's log
-	env    btl.Env
-	module btl.Module
+	wakeFD    int // The rank's eventfd
+	logWriter io.Writer
+	env       btl.Env
+	module    btl.Module
 
-	in    *ring.Consumer
-	out   *ring.Producer
-	queue [][]byte      // Messages without room in the ring
-	rank  doorbell.Bell // Armed while the rank sleeps
+	fromRank        *ring.Consumer
+	toRank          *ring.Producer
+	waitingMessages [][]byte      // Messages without room in the ring
+	rankBell        doorbell.Bell // Armed while the rank sleeps
 
-	paths    map[uint32]*outbound
-	accepted map[uint32]*inbound
+	outboundPaths map[uint32]*outbound
+	inboundPaths  map[uint32]*inbound
 	// Number of the last path opened by a peer.
 	latestInbound uint32
 
-	published uint64                            // Messages in the ring to the rank since the start
-	pings     chan func(published uint64) error // Replies to pings, which Poll calls
-	progress  progress.Completion               // Wakes serve
+	publishedCount uint64                            // Messages in the ring to the rank since the start
+	pingReplies    chan func(published uint64) error // Replies to pings, which Poll calls
+	serveWakeup    progress.Completion               // Wakes serve
 
 	isOver bool
 	// Reason of a failure, else nil.
@@ -121,13 +121,13 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 	}
 	wire.Populate(mem, cells)
 	toPlugin, toRank := wire.Rings(mem, cells)
-	if s.in, err = ring.NewConsumer(toPlugin[0], toPlugin[1]); err != nil {
+	if s.fromRank, err = ring.NewConsumer(toPlugin[0], toPlugin[1]); err != nil {
 		return o, err
 	}
-	if s.out, err = ring.NewProducer(toRank[0], toRank[1]); err != nil {
+	if s.toRank, err = ring.NewProducer(toRank[0], toRank[1]); err != nil {
 		return o, err
 	}
-	s.rank = doorbell.At(mem[wire.RankBell : wire.RankBell+doorbell.Size])
+	s.rankBell = doorbell.At(mem[wire.RankBell : wire.RankBell+doorbell.Size])
 	params := c.Params()
 	if params != nil {
 		framework.FillDefaults(params)
@@ -140,7 +140,7 @@ func (s *server) open(c btl.Component, start wire.Start) (o wire.Offer, err erro
 			Self:     framework.Incarnation{ID: framework.MakeProcID(0, start.Rank), Nonce: start.Nonce},
 			Node:     start.Node,
 			Engine:   progress.New(progress.Options{Spin: spin(int(start.LocalSize))}),
-			Logger:   slog.New(slog.NewTextHandler(s.log, nil)),
+			Logger:   slog.New(slog.NewTextHandler(s.logWriter, nil)),
 		},
 		Params: params,
 		Upcall: s,
@@ -200,8 +200,8 @@ func (s *server) serve() error {
 	e.Lock()
 	var err error
 	for err == nil && !s.isOver {
-		s.progress.Reset()
-		err = e.Wait(context.Background(), &s.progress, nil)
+		s.serveWakeup.Reset()
+		err = e.Wait(context.Background(), &s.serveWakeup, nil)
 	}
 	err = errors.Join(err, s.err)
 	e.Unlock()
@@ -224,9 +224,9 @@ func (s *server) drain() {
 	for left := true; left && time.Now().Before(late); runtime.Gosched() {
 		e.Lock()
 		e.Progress()
-		left = s.in.Ready()
-		for _, p := range s.paths {
-			left = left || len(p.frames) > 0
+		left = s.fromRank.Ready()
+		for _, p := range s.outboundPaths {
+			left = left || len(p.queuedFrames) > 0
 		}
 		e.Unlock()
 	}
@@ -241,7 +241,7 @@ func (s *server) end(err error) {
 
 // ping queues the reply to a ping for Poll, so that a plugin that hangs does not reply.
 func (s *server) ping(reply func(published uint64) error) {
-	s.pings <- reply
+	s.pingReplies <- reply
 	s.env.Engine.Bell().Ring()
 }
 
@@ -255,8 +255,8 @@ func (s *server) fail(err error) {
 
 // wakeAfter ends the wait of serve if a poll has made progress. It returns the progress n.
 func (s *server) wakeAfter(n int) int {
-	if n > 0 && !s.progress.Done() {
-		s.env.Engine.Complete(&s.progress)
+	if n > 0 && !s.serveWakeup.Done() {
+		s.env.Engine.Complete(&s.serveWakeup)
 	}
 	return n
 }

@@ -39,12 +39,12 @@ func TestServe_RankDoesNotRead_BlocksPeers(t *testing.T) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	defer env.Engine.Close()
-	s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
+	s := &server{wakeFD: -1, env: env, outboundPaths: map[uint32]*outbound{}, inboundPaths: map[uint32]*inbound{}, rankBell: doorbell.New()}
 	f := &flood{}
 	s.module = f
-	_, s.in = ring.New(cells)
+	_, s.fromRank = ring.New(cells)
 	out, rank := ring.New(cells)
-	s.out = out
+	s.toRank = out
 	source := transport{s}
 
 	env.Engine.Lock()
@@ -57,7 +57,7 @@ func TestServe_RankDoesNotRead_BlocksPeers(t *testing.T) {
 	for range 10_000 {
 		poll()
 	}
-	if n := len(s.queue); n == 0 || n > 8 {
+	if n := len(s.waitingMessages); n == 0 || n > 8 {
 		t.Errorf("%d frames are kept", n)
 	}
 	if _, awaited := framework.As[progress.Descriptor](progress.Source(source)); awaited {
@@ -76,11 +76,11 @@ func TestServe_RankDoesNotRead_BlocksPeers(t *testing.T) {
 			}
 			rank.Release()
 		}
-		if len(s.queue) > 8 {
-			t.Fatalf("%d frames are kept", len(s.queue))
+		if len(s.waitingMessages) > 8 {
+			t.Fatalf("%d frames are kept", len(s.waitingMessages))
 		}
 	}
-	for len(s.queue) > 0 {
+	for len(s.waitingMessages) > 0 {
 		for b, _ := rank.Next(); b != nil; b, _ = rank.Next() {
 			rank.Release()
 		}
@@ -126,13 +126,13 @@ func TestServe_FramesBeforeEnd_AreSent(t *testing.T) {
 	job := kittest.NewJob(1, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	defer env.Engine.Close()
-	s := &server{wake: -1, env: env, paths: map[uint32]*outbound{}, accepted: map[uint32]*inbound{}, rank: doorbell.New()}
+	s := &server{wakeFD: -1, env: env, outboundPaths: map[uint32]*outbound{}, inboundPaths: map[uint32]*inbound{}, rankBell: doorbell.New()}
 	m := &slow{}
 	s.module = closes{slow: m}
 	rank, in := ring.New(64)
-	s.in = in
-	s.out, _ = ring.New(64)
-	s.pings = make(chan func(uint64) error)
+	s.fromRank = in
+	s.toRank, _ = ring.New(64)
+	s.pingReplies = make(chan func(uint64) error)
 	say := func(kind uint32, body ...byte) {
 		b := rank.Reserve(wire.Prefix + len(body))
 		wire.Put(b, kind, 2)
