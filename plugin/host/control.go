@@ -42,12 +42,12 @@ var errNoFirstLine = errors.New("no handshake")
 
 // launch has the parts of a plugin's start that both protocols need.
 type launch struct {
-	component component
-	params    *params
-	dir       string    // Of the job; "" if there is none
-	cmd       *exec.Cmd // With descriptors and environment, not started
-	socket    *os.File  // The rank's end of the control socket
-	output    *output
+	component  component
+	params     *params
+	jobDir     string    // "" if there is none
+	cmd        *exec.Cmd // With descriptors and environment, not started
+	rankSocket *os.File  // The rank's end of the control socket
+	output     *output
 }
 
 // start starts the command, and returns its channel, which the caller closes also after an error.

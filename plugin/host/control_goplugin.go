@@ -29,22 +29,22 @@ type goPluginControl struct {
 	transport service.TransportClient
 	command   *command
 	// The plugin notices its close at the end of this process.
-	socket *os.File
-	output []*io.PipeWriter
-	pings  chan struct{}
-	ctx    context.Context // Of calls after open; ends with the child
-	cancel context.CancelFunc
+	socket       *os.File
+	outputPipes  []*io.PipeWriter
+	pingRequests chan struct{}
+	callCtx      context.Context // Of calls after open; ends with the child
+	cancel       context.CancelFunc
 }
 
 func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
-	dir, err := socketDir(socketDirs(l.dir))
+	dir, err := socketDir(socketDirs(l.jobDir))
 	if err != nil {
-		l.socket.Close()
+		l.rankSocket.Close()
 		return nil, nil, err
 	}
-	g := &goPluginControl{command: &command{cmd: l.cmd, output: l.output}, socket: l.socket, pings: make(chan struct{}, 1)}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.command.stdout, g.command.handshake = io.Pipe()
+	g := &goPluginControl{command: &command{cmd: l.cmd, output: l.output}, socket: l.rankSocket, pingRequests: make(chan struct{}, 1)}
+	g.callCtx, g.cancel = context.WithCancel(context.Background())
+	g.command.stdoutPipe, g.command.handshakePipe = io.Pipe()
 	g.client = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  service.Handshake,
 		VersionedPlugins: service.Versions(nil),
@@ -52,10 +52,10 @@ func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
 		RunnerFunc:       g.command.runner,
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     l.params.Start,
+		StartTimeout:     l.params.StartTimeout,
 		SyncStdout:       g.stream(l.output),
 		SyncStderr:       g.stream(l.output),
-		Logger:           hclogger(l.output.log),
+		Logger:           hclogger(l.output.logger),
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
 	})
 	stop := context.AfterFunc(ctx, func() { _ = g.command.Kill(ctx) })
@@ -81,7 +81,7 @@ func (l *launch) startGoPlugin(ctx context.Context) (control, *child, error) {
 func (g *goPluginControl) stream(o *output) io.Writer {
 	r, w := io.Pipe()
 	o.follow(r)
-	g.output = append(g.output, w)
+	g.outputPipes = append(g.outputPipes, w)
 	return w
 }
 
@@ -102,7 +102,7 @@ func (g *goPluginControl) open(ctx context.Context, start wire.Start) (wire.Offe
 
 func (g *goPluginControl) ping() {
 	select {
-	case g.pings <- struct{}{}:
+	case g.pingRequests <- struct{}{}:
 	default: // The previous one has no reply yet.
 	}
 }
@@ -112,13 +112,13 @@ func (g *goPluginControl) ping() {
 func (g *goPluginControl) serve(pong func(published uint64)) error {
 	for {
 		select {
-		case <-g.ctx.Done():
+		case <-g.callCtx.Done():
 			return errChannelEnded
-		case <-g.pings:
+		case <-g.pingRequests:
 		}
-		r, err := g.transport.Ping(g.ctx, &service.PingRequest{})
+		r, err := g.transport.Ping(g.callCtx, &service.PingRequest{})
 		switch {
-		case g.ctx.Err() != nil, status.Code(err) == codes.Unavailable:
+		case g.callCtx.Err() != nil, status.Code(err) == codes.Unavailable:
 			return errChannelEnded
 		case err != nil:
 			return fmt.Errorf("the plugin does not reply to a ping: %.500s", err)
@@ -129,14 +129,14 @@ func (g *goPluginControl) serve(pong func(published uint64)) error {
 
 // stop closes the transport and then the process, which go-plugin kills after 2 s.
 func (g *goPluginControl) stop() {
-	_, _ = g.transport.Close(g.ctx, &service.CloseRequest{}) // A plugin without a reply is killed.
+	_, _ = g.transport.Close(g.callCtx, &service.CloseRequest{}) // A plugin without a reply is killed.
 	g.client.Kill()
 }
 
 func (g *goPluginControl) close() {
 	g.cancel()
 	g.client.Kill() // Closes the connection, and removes the folder of the socket.
-	for _, w := range g.output {
+	for _, w := range g.outputPipes {
 		w.Close()
 	}
 	g.socket.Close()
@@ -145,13 +145,13 @@ func (g *goPluginControl) close() {
 // command runs the command of a plugin for go-plugin. go-plugin's own runner passes standard input on, hangs at the end of a plugin while another
 // process holds its output open, and does not remove the socket of a killed plugin.
 type command struct {
-	cmd       *exec.Cmd
-	output    *output
-	stdout    *io.PipeReader // Carries the first line, the handshake; later ones are logged
-	handshake *io.PipeWriter
-	socketDir string       // Of go-plugin's Unix socket
-	printed   atomic.Value // A first line without a handshake, a string
-	hasLine   atomic.Bool  // The first line has come
+	cmd           *exec.Cmd
+	output        *output
+	stdoutPipe    *io.PipeReader // Carries the first line, the handshake; later ones are logged
+	handshakePipe *io.PipeWriter
+	socketDir     string       // Of go-plugin's Unix socket
+	firstLine     atomic.Value // A first line without a handshake, a string
+	hasLine       atomic.Bool  // The first line has come
 
 	mu sync.Mutex
 	// nil before Start.
@@ -179,18 +179,18 @@ func (c *command) Start(context.Context) error {
 	}
 	c.child = child
 	c.output.follow(child.stderr)
-	c.output.work.Go(func() {
+	c.output.openStreams.Go(func() {
 		defer child.stdout.Close()
 		b := bufio.NewReaderSize(child.stdout, handshakeLimit)
 		if line, _, err := b.ReadLine(); err == nil {
 			c.hasLine.Store(true)
 			if !isHandshake(line) {
-				c.printed.Store(string(line))
+				c.firstLine.Store(string(line))
 				c.output.line(line)
 			}
-			_, _ = fmt.Fprintf(c.handshake, "%s\n", line)
+			_, _ = fmt.Fprintf(c.handshakePipe, "%s\n", line)
 		}
-		c.handshake.Close()
+		c.handshakePipe.Close()
 		c.output.read(b)
 	})
 	return nil
@@ -198,7 +198,7 @@ func (c *command) Start(context.Context) error {
 
 // startError returns go-plugin's error of a start in one line, with the line in place of a handshake.
 func (c *command) startError(err error) error {
-	if line, ok := c.printed.Load().(string); ok {
+	if line, ok := c.firstLine.Load().(string); ok {
 		return fmt.Errorf("%w: the plugin has printed %.100q in place of its handshake; it may print nothing on standard output before plugin.Serve", errNoHandshake, line)
 	}
 	reason := strings.Join(strings.Fields(err.Error()), " ")
@@ -252,7 +252,7 @@ func (c *command) ID() string {
 func (c *command) Name() string { return c.cmd.Args[0] }
 
 // Stdout implements runner.Runner.
-func (c *command) Stdout() io.ReadCloser { return c.stdout }
+func (c *command) Stdout() io.ReadCloser { return c.stdoutPipe }
 
 // Stderr implements runner.Runner. go-plugin does not see the lines, see output.print.
 func (c *command) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }

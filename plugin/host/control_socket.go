@@ -15,12 +15,12 @@ import (
 
 // socketControl implements the control protocol of docs/plugin-protocol.md, which is packets over a socket pair.
 type socketControl struct {
-	socket *os.File
-	limit  time.Duration // Of a write, since the plugin may not read
+	socket       *os.File
+	writeTimeout time.Duration // Of a write, since the plugin may not read
 }
 
 func (l *launch) startSocket() (control, *child, error) {
-	s := &socketControl{l.socket, l.params.Health}
+	s := &socketControl{l.rankSocket, l.params.HealthTimeout}
 	l.cmd.Env = append([]string{wire.Environment + "=" + strconv.Itoa(wire.Version)}, l.cmd.Env...)
 	c, err := startChild(l.cmd)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *socketControl) receive() (kind uint32, body []byte, err error) {
 
 func (s *socketControl) ping() {
 	frame := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, wire.Ping), 0)
-	s.send(frame, s.limit)
+	s.send(frame, s.writeTimeout)
 }
 
 func (s *socketControl) stop() { s.send(binary.LittleEndian.AppendUint32(nil, wire.End), stopGrace) }

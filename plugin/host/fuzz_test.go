@@ -43,7 +43,7 @@ func bare(tb testing.TB) *module {
 	job := kittest.NewJob(2, 1)
 	env := btl.Env{Env: job.Begin(0, progress.Options{})}
 	env.Logger = slog.New(slog.DiscardHandler)
-	m := &module{env: env, params: &params{Opening: time.Hour}, name: "btl fuzz", caps: wire.Offer{Frame: 256, Eager: 256, Reaches: 3}, wake: -1}
+	m := &module{env: env, params: &params{OpenTimeout: time.Hour}, name: "btl fuzz", firstOffer: wire.Offer{Frame: 256, Eager: 256, Reaches: 3}, wakeFD: -1}
 	m.env.Upcall = protocol{m}
 	m.enableRestarts()
 	tb.Cleanup(env.Engine.Close)
@@ -58,10 +58,10 @@ func (m *module) meet(tb testing.TB, published uint64) {
 		tb.Fatal(err)
 	}
 	wire.Layout(mem, fuzzCells)
-	p := &process{mem: mem, cells: fuzzCells, bell: func() {}, quit: make(chan struct{}), output: &output{log: m.env.Logger}, offer: m.caps}
-	p.published.Store(published)
+	p := &process{sharedMemory: mem, ringCells: fuzzCells, ringPoller: func() {}, quit: make(chan struct{}), output: &output{logger: m.env.Logger}, offer: m.firstOffer}
+	p.publishedCount.Store(published)
 	m.env.Engine.Lock()
-	m.policy = restartPolicy{}
+	m.restartPolicy = restartPolicy{}
 	m.attach(p)
 }
 
@@ -103,12 +103,12 @@ func FuzzMessages(f *testing.F) {
 				ep.Commit(100)
 			}
 		}
-		if e := ep.(*outbound); e.credit < 0 || e.credit > wire.Credit || e.sent > 2 {
+		if e := ep.(*outbound); e.credit < 0 || e.credit > wire.Credit || e.sentFrames > 2 {
 			t.Errorf("%+v", e)
 		}
 		m.endPathsTo(peer.Incarnation, "send", errors.New("the path ends"))
-		if len(m.paths.outbounds) > 0 || len(m.paths.inbounds) > 2 {
-			t.Errorf("%d paths to peers, and %d from them are left", len(m.paths.outbounds), len(m.paths.inbounds))
+		if len(m.pathTable.outbounds) > 0 || len(m.pathTable.inbounds) > 2 {
+			t.Errorf("%d paths to peers, and %d from them are left", len(m.pathTable.outbounds), len(m.pathTable.inbounds))
 		}
 	})
 }
@@ -122,7 +122,7 @@ func FuzzRing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint16, bytes []byte, published uint64) {
 		m.meet(t, published)
 		defer m.leaves()
-		mem := m.process.mem
+		mem := m.process.sharedMemory
 		toRank := mem[wire.Cells+fuzzCells*64:]
 		copy(toRank[int(at)%len(toRank):], bytes)
 		copy(mem[wire.ToPlugin+int(at)%1024:wire.Cells], bytes[len(bytes)/2:]) // the headers

@@ -41,17 +41,17 @@ func Load(r *framework.Registry, opt config.Options) error {
 
 // params are the parameters of each plugin. NAME in btl.NAME.start_timeout is that of the entry.
 type params struct {
-	Start    time.Duration `param:"start_timeout" default:"20s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the plugin to open its transport."`
-	Health   time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"Time without a reply after which the plugin counts as hung, and is killed."`
-	Opening  time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"Time limit for the plugin to open a path to a peer, or to report that it cannot. After that, messages use the next transport."`
-	Restarts int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"Number of restarts of a plugin that has ended, after pauses that grow from 50 ms to 10 s. Communicators created afterwards use it."`
-	Ring     int           `param:"ring_cells" default:"32768" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes in each of the two rings between the process and its plugin; a power of two. Unused cells need no memory. The longest efficient frame is a sixteenth of the cells."`
+	StartTimeout  time.Duration `param:"start_timeout" default:"20s" min:"10ms" max:"10m" level:"user" scope:"process" doc:"Time limit for the plugin to open its transport."`
+	HealthTimeout time.Duration `param:"health_timeout" default:"5s" min:"100ms" max:"10m" level:"user" scope:"process" doc:"Time without a reply after which the plugin counts as hung, and is killed."`
+	OpenTimeout   time.Duration `param:"open_timeout" default:"1m" min:"10ms" max:"1h" level:"user" scope:"process" doc:"Time limit for the plugin to open a path to a peer, or to report that it cannot. After that, messages use the next transport."`
+	MaxRestarts   int           `param:"restarts" default:"3" min:"0" max:"1000000" level:"user" scope:"process" doc:"Number of restarts of a plugin that has ended, after pauses that grow from 50 ms to 10 s. Communicators created afterwards use it."`
+	RingCells     int           `param:"ring_cells" default:"32768" min:"64" max:"1048576" level:"tuner" scope:"process" doc:"Cells of 64 bytes in each of the two rings between the process and its plugin; a power of two. Unused cells need no memory. The longest efficient frame is a sixteenth of the cells."`
 }
 
 // Check implements framework.Checker.
 func (p *params) Check() (param string, err error) {
-	if p.Ring&(p.Ring-1) != 0 {
-		return "ring_cells", fmt.Errorf("%d is not a power of two", p.Ring)
+	if p.RingCells&(p.RingCells-1) != 0 {
+		return "ring_cells", fmt.Errorf("%d is not a power of two", p.RingCells)
 	}
 	return "", nil
 }
@@ -122,20 +122,20 @@ func (c component) Probe(context.Context, any) framework.Verdict {
 // Open starts the plugin, and blocks until its transport is open.
 func (c component) Open(ctx context.Context, env btl.Env) (btl.Module, error) {
 	p := env.Params.(*params)
-	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, policy: restartPolicy{maxRestarts: p.Restarts}}
+	m := &module{env: env, component: c, params: p, name: "btl " + c.Name, restartPolicy: restartPolicy{maxRestarts: p.MaxRestarts}}
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
 	var err error
-	if m.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if m.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
-	first, err := c.start(ctx, env, p, m.wake)
+	first, err := c.start(ctx, env, p, m.wakeFD)
 	if err != nil {
-		unix.Close(m.wake)
+		unix.Close(m.wakeFD)
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
-	m.caps = first.offer
+	m.firstOffer = first.offer
 	m.attach(first)
 	m.enableRestarts()
 	return m, nil

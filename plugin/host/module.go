@@ -25,24 +25,24 @@ type module struct {
 	params    *params
 	name      string
 	// Of the first plugin.
-	caps wire.Offer
+	firstOffer wire.Offer
 	// An eventfd that each plugin writes to.
-	wake      int
-	policy    restartPolicy
-	restarter restarter
+	wakeFD        int
+	restartPolicy restartPolicy
+	restarter     restarter
 	// nil while no plugin runs.
-	blob atomic.Pointer[[]byte]
+	cardBlob atomic.Pointer[[]byte]
 
 	// The other fields belong to the plugin that runs, or has run last.
-	process  *process
-	outgoing sendQueue
-	consumer *ring.Consumer
+	process   *process
+	sendQueue sendQueue
+	consumer  *ring.Consumer
 	// Set while this process sleeps.
 	sleepBell doorbell.Bell
-	paths     pathTable
-	// Number of received messages.
-	received uint64
-	// The plugin may have written to wake since the last read.
+	pathTable pathTable
+	// Of messages.
+	receivedCount uint64
+	// The plugin may have written to wakeFD since the last read.
 	hasSlept bool
 	// Reason of the end, once the protocol is notified.
 	endReason error
@@ -50,26 +50,26 @@ type module struct {
 
 // attach connects the module with the rings of a new plugin.
 func (m *module) attach(p *process) {
-	toPlugin, toRank := wire.Rings(p.mem, p.cells)
+	toPlugin, toRank := wire.Rings(p.sharedMemory, p.ringCells)
 	m.process = p
 	producer, _ := ring.NewProducer(toPlugin[0], toPlugin[1]) // The memory has the right size.
 	m.consumer, _ = ring.NewConsumer(toRank[0], toRank[1])
-	m.outgoing = sendQueue{producer: producer, bell: progress.BellAt(p.mem[wire.PluginBell : wire.PluginBell+doorbell.Size])}
-	m.sleepBell = doorbell.At(p.mem[wire.RankBell : wire.RankBell+doorbell.Size])
-	m.paths = newPathTable()
-	m.received, m.endReason = 0, nil
-	m.blob.Store(&p.offer.Blob)
+	m.sendQueue = sendQueue{producer: producer, pluginBell: progress.BellAt(p.sharedMemory[wire.PluginBell : wire.PluginBell+doorbell.Size])}
+	m.sleepBell = doorbell.At(p.sharedMemory[wire.RankBell : wire.RankBell+doorbell.Size])
+	m.pathTable = newPathTable()
+	m.receivedCount, m.endReason = 0, nil
+	m.cardBlob.Store(&p.offer.Blob)
 }
 
 // Caps returns the capabilities of the first plugin. A restarted plugin offers no less (checkSameLimits).
 func (m *module) Caps() btl.Caps {
-	o := m.caps
+	o := m.firstOffer
 	return btl.Caps{EagerLimit: int(o.Eager), FrameLimit: int(o.Frame), Exclusivity: int(o.Exclusivity), LatencyNS: float64(o.Latency), Device: o.Device}
 }
 
 // Blob returns the address of the present plugin, or nil if none runs.
 func (m *module) Blob() []byte {
-	if b := m.blob.Load(); b != nil {
+	if b := m.cardBlob.Load(); b != nil {
 		return *b
 	}
 	return nil
@@ -88,10 +88,10 @@ func (m *module) Reach(peer framework.Peer) error {
 	}
 	switch {
 	case m.endReason != nil:
-		return m.policy.downError()
-	case m.caps.Reaches&kind == 0:
+		return m.restartPolicy.downError()
+	case m.firstOffer.Reaches&kind == 0:
 		return btl.NotMeant(m.name + " is not for such peers")
-	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.caps.Frame) && len(peer.Blob) > 1024:
+	case len(peer.Blob) > wire.ControlLimit/2 || len(peer.Blob)+1024 > int(m.firstOffer.Frame) && len(peer.Blob) > 1024:
 		return fmt.Errorf("%v publishes an address of %d bytes", peer.Proc, len(peer.Blob))
 	}
 	return nil
@@ -102,8 +102,8 @@ func (m *module) Connect(peer framework.Peer) (btl.Endpoint, error) {
 	if err := m.Reach(peer); err != nil {
 		return nil, err
 	}
-	e := &outbound{m: m, peer: peer.Incarnation, openDeadline: time.Now().Add(m.params.Opening)}
-	m.paths.addOutbound(e)
+	e := &outbound{m: m, peer: peer.Incarnation, openDeadline: time.Now().Add(m.params.OpenTimeout)}
+	m.pathTable.addOutbound(e)
 	target := wire.Target{Caller: wire.CallerOf(peer.Incarnation, m.env.Worlds), Namespace: peer.Proc.Namespace, Greeting: m.env.Greet(peer.Incarnation), Blob: peer.Blob}
 	m.sendMessage(wire.Connect, e.id, target.Bytes())
 	return e, nil
@@ -114,21 +114,21 @@ func (m *module) sendMessage(kind, path uint32, body []byte) {
 	if m.endReason != nil {
 		return
 	}
-	if !m.outgoing.send(kind, path, body) {
+	if !m.sendQueue.send(kind, path, body) {
 		m.env.Engine.Nudge()
 	}
 }
 
 // sendFrame sends a frame in two parts.
 func (m *module) sendFrame(path uint32, head, tail []byte) {
-	if m.endReason == nil && m.outgoing.sendFrame(path, head, tail) { // The memory of an ended plugin is not mapped.
+	if m.endReason == nil && m.sendQueue.sendFrame(path, head, tail) { // The memory of an ended plugin is not mapped.
 		return
 	}
 	m.sendMessage(wire.Frame, path, slices.Concat(head, tail))
 }
 
 // FD and Arm implement waiting for the module. The plugin writes to the descriptor only if this process is asleep.
-func (m *module) FD() int { return m.wake }
+func (m *module) FD() int { return m.wakeFD }
 
 func (m *module) Arm() bool {
 	if m.endReason != nil { // The memory is not mapped.
@@ -145,25 +145,25 @@ func (m *module) Arm() bool {
 
 // Due implements progress.Timed for the time limit of opening a path.
 func (m *module) Due() time.Duration {
-	if len(m.paths.opening) == 0 {
+	if len(m.pathTable.openingPaths) == 0 {
 		return 0
 	}
-	return max(time.Until(m.paths.opening[0].openDeadline), 1)
+	return max(time.Until(m.pathTable.openingPaths[0].openDeadline), 1)
 }
 
 // expireOpenings ends the paths that have not opened within the time limit.
 func (m *module) expireOpenings() (n int) {
-	for len(m.paths.opening) > 0 {
-		e := m.paths.opening[0]
+	for len(m.pathTable.openingPaths) > 0 {
+		e := m.pathTable.openingPaths[0]
 		if !e.isOpened && !e.isClosed {
 			if time.Now().Before(e.openDeadline) {
 				break
 			}
 			e.Close()
 			n++
-			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: no reply of the plugin within %v (open_timeout)", btl.ErrNeverOpened, m.params.Opening))
+			m.env.Ended(m.name, e.peer, "send", fmt.Errorf("%w: no reply of the plugin within %v (open_timeout)", btl.ErrNeverOpened, m.params.OpenTimeout))
 		}
-		m.paths.opening = m.paths.opening[1:]
+		m.pathTable.openingPaths = m.pathTable.openingPaths[1:]
 	}
 	return n
 }
@@ -177,7 +177,7 @@ func (m *module) Poll() (n int) {
 		return 0
 	}
 	switch asleep := m.env.Bell().Armed(); {
-	case asleep: // Or about to be. The plugin may have written to wake since the last read.
+	case asleep: // Or about to be. The plugin may have written to wakeFD since the last read.
 		m.sleepBell.Arm()
 		m.hasSlept = true
 	case m.sleepBell.Armed():
@@ -186,8 +186,8 @@ func (m *module) Poll() (n int) {
 	if n = m.receive(messagesPerPoll); m.endReason != nil {
 		return n
 	}
-	n += m.outgoing.flush()
-	if n == 0 && len(m.paths.opening) > 0 {
+	n += m.sendQueue.flush()
+	if n == 0 && len(m.pathTable.openingPaths) > 0 {
 		n += m.expireOpenings()
 	}
 	if n == 0 {
@@ -203,17 +203,17 @@ func (m *module) Poll() (n int) {
 
 // receive handles at most most messages of the plugin. An invalid one ends the plugin, because the following ones cannot be decoded.
 func (m *module) receive(most int) (n int) {
-	published := m.process.published.Load()
+	published := m.process.publishedCount.Load()
 	for range most {
 		b, err := m.consumer.Next()
 		if err == nil && b == nil {
-			if m.received >= published {
+			if m.receivedCount >= published {
 				break
 			}
-			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.received, published)
+			err = fmt.Errorf("%d of %d messages are not in the ring", published-m.receivedCount, published)
 		}
 		n++
-		m.received++
+		m.receivedCount++
 		if err == nil {
 			err = m.handleMessage(b)
 		}
@@ -229,14 +229,14 @@ func (m *module) receive(most int) (n int) {
 // release returns the cells of the plugin's last message.
 func (m *module) release() {
 	if m.consumer.Release() {
-		m.outgoing.bell.Ring()
+		m.sendQueue.pluginBell.Ring()
 	}
 }
 
 // readWake reads wake if this process has slept since the last read. A process that only polls has no cost. A later write ends the next sleep early.
 func (m *module) readWake() (n int) {
 	var count [8]byte
-	if _, err := unix.Read(m.wake, count[:]); err == nil {
+	if _, err := unix.Read(m.wakeFD, count[:]); err == nil {
 		n++
 	}
 	m.hasSlept = m.env.Bell().Armed()
@@ -246,14 +246,14 @@ func (m *module) readWake() (n int) {
 // endAllPaths ends all paths, and notifies the protocol.
 func (m *module) endAllPaths(why error) int {
 	m.endReason = why
-	m.outgoing.queue, m.paths.opening = nil, nil
-	m.blob.Store(nil)
+	m.sendQueue.waitingMessages, m.pathTable.openingPaths = nil, nil
+	m.cardBlob.Store(nil)
 	again := m.scheduleRestart(why)
 	peers := map[framework.Incarnation]bool{} // Whether a path had opened.
-	for _, e := range m.paths.outbounds {
-		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sent > 0
+	for _, e := range m.pathTable.outbounds {
+		peers[e.peer] = peers[e.peer] || e.credit > 0 || e.sentFrames > 0
 	}
-	for _, p := range m.paths.inbounds {
+	for _, p := range m.pathTable.inbounds {
 		peers[p.peer] = true
 	}
 	for peer, opened := range peers {
@@ -273,7 +273,7 @@ func (m *module) handleMessage(b []byte) error {
 	if err != nil {
 		return err
 	}
-	e, p, existed := m.paths.find(path)
+	e, p, existed := m.pathTable.find(path)
 	switch {
 	case kind == wire.Accept:
 		return m.accept(path, body)
@@ -291,8 +291,8 @@ func (m *module) handleMessage(b []byte) error {
 		}
 		e.credit += int(more)
 	case kind == wire.Idle && e != nil && len(body) == 8:
-		if e.completed = binary.LittleEndian.Uint64(body); e.completed > e.sent {
-			return fmt.Errorf("%d frames of path %d are completed, but %d were sent", e.completed, path, e.sent)
+		if e.completedFrames = binary.LittleEndian.Uint64(body); e.completedFrames > e.sentFrames {
+			return fmt.Errorf("%d frames of path %d are completed, but %d were sent", e.completedFrames, path, e.sentFrames)
 		}
 	case kind == wire.Ended && len(body) >= 4:
 		m.handlePathEnd(e, p, binary.LittleEndian.Uint32(body), string(body[4:min(len(body), 1004)]))
@@ -307,18 +307,18 @@ func (m *module) accept(path uint32, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if path%2 == 0 || path <= m.paths.lastInbound {
-		return fmt.Errorf("a peer's path has number %d, after %d", path, m.paths.lastInbound)
+	if path%2 == 0 || path <= m.pathTable.lastInbound {
+		return fmt.Errorf("a peer's path has number %d, after %d", path, m.pathTable.lastInbound)
 	}
-	m.paths.lastInbound = path
+	m.pathTable.lastInbound = path
 	incarnation, err := c.Incarnation(m.env.Worlds)
 	if err != nil {
 		m.sendMessage(wire.Refuse, path, []byte(err.Error()))
 		return nil
 	}
 	p := &inbound{m: m, id: path, peer: incarnation}
-	m.paths.inbounds[path] = p
-	p.up = m.env.Upcall.Accept(incarnation)
+	m.pathTable.inbounds[path] = p
+	p.upcall = m.env.Upcall.Accept(incarnation)
 	return nil
 }
 
@@ -328,7 +328,7 @@ func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) 
 	switch how {
 	case wire.Left:
 		if p != nil {
-			delete(m.paths.inbounds, p.id)
+			delete(m.pathTable.inbounds, p.id)
 		}
 		return
 	case wire.NeverOpened:
@@ -350,19 +350,19 @@ func (m *module) handlePathEnd(e *outbound, p *inbound, how uint32, why string) 
 // closed is not reported. The plugin is notified of all paths that it may still use.
 func (m *module) endPathsTo(peer framework.Incarnation, op string, err error) {
 	never, tell := errors.Is(err, btl.ErrNeverOpened), false
-	for id, e := range m.paths.outbounds {
+	for id, e := range m.pathTable.outbounds {
 		if e.peer == peer && (!never || !e.isOpened) {
 			tell = tell || !e.isClosed
 			e.isClosed = true
-			e.completed = e.sent
-			delete(m.paths.outbounds, id)
+			e.completedFrames = e.sentFrames
+			delete(m.pathTable.outbounds, id)
 			m.sendMessage(wire.Leave, id, nil)
 		}
 	}
-	for id, p := range m.paths.inbounds {
+	for id, p := range m.pathTable.inbounds {
 		if p.peer == peer && !never {
 			tell = true
-			delete(m.paths.inbounds, id)
+			delete(m.pathTable.inbounds, id)
 		}
 	}
 	if tell {
@@ -372,14 +372,14 @@ func (m *module) endPathsTo(peer framework.Incarnation, op string, err error) {
 
 // Forget implements btl.Forgetter.
 func (m *module) Forget(peer framework.Incarnation) {
-	for _, e := range m.paths.outbounds {
+	for _, e := range m.pathTable.outbounds {
 		if e.peer == peer {
 			e.Close()
 		}
 	}
-	for id, p := range m.paths.inbounds {
+	for id, p := range m.pathTable.inbounds {
 		if p.peer == peer {
-			delete(m.paths.inbounds, id)
+			delete(m.pathTable.inbounds, id)
 		}
 	}
 }

@@ -22,18 +22,18 @@ const (
 
 // output turns the lines of a plugin into log records, up to linesPerSecond over all its streams.
 type output struct {
-	log  *slog.Logger
-	work sync.WaitGroup // Streams that have not ended
+	logger      *slog.Logger
+	openStreams sync.WaitGroup
 
-	mu     sync.Mutex
-	second time.Time // Start of the current second
-	lines  int       // Of the current second
-	last   string    // Line
+	mu          sync.Mutex
+	secondStart time.Time
+	lineCount   int // Of this second
+	lastLine    string
 }
 
 // follow reads a stream, and closes it at its end.
 func (o *output) follow(r io.ReadCloser) {
-	o.work.Go(func() { defer r.Close(); o.read(r) })
+	o.openStreams.Go(func() { defer r.Close(); o.read(r) })
 }
 
 // read logs the lines of one stream until its end.
@@ -58,15 +58,15 @@ func (o *output) line(line []byte) {
 func (o *output) admit(line []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last = string(line)
-	if time.Since(o.second) > time.Second {
-		if o.lines > linesPerSecond {
-			o.log.Warn("the plugin prints too much", "lines", o.lines, "shown", linesPerSecond)
+	o.lastLine = string(line)
+	if time.Since(o.secondStart) > time.Second {
+		if o.lineCount > linesPerSecond {
+			o.logger.Warn("the plugin prints too much", "lines", o.lineCount, "shown", linesPerSecond)
 		}
-		o.second, o.lines = time.Now(), 0
+		o.secondStart, o.lineCount = time.Now(), 0
 	}
-	o.lines++
-	return o.lines <= linesPerSecond
+	o.lineCount++
+	return o.lineCount <= linesPerSecond
 }
 
 // print logs one line. A line of hclog's JSON keeps its level and attributes. go-plugin's decoder is not used, because it panics if a field of such
@@ -77,11 +77,11 @@ func (o *output) print(line []byte) {
 		level, isLevel := fields["@level"].(string)
 		message, isMessage := fields["@message"].(string)
 		if isLevel && isMessage {
-			o.log.Log(context.Background(), slogLevel(hclog.LevelFromString(level)), message, attributes(fields)...)
+			o.logger.Log(context.Background(), slogLevel(hclog.LevelFromString(level)), message, attributes(fields)...)
 			return
 		}
 	}
-	o.log.Info(string(line))
+	o.logger.Info(string(line))
 }
 
 // attributes returns the fields of a line besides hclog's own, in a fixed order.

@@ -19,7 +19,7 @@ func TestOutput_HclogLines_KeepLevelAndFields(t *testing.T) {
 		`plain`:      `level=INFO msg=plain`,
 	} {
 		var b strings.Builder
-		o := &output{log: slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		o := &output{logger: slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}

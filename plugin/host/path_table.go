@@ -11,7 +11,7 @@ type pathTable struct {
 	// Last number in inbounds.
 	lastInbound uint32
 	// Not opened by the plugin yet, oldest first.
-	opening []*outbound
+	openingPaths []*outbound
 }
 
 func newPathTable() pathTable {
@@ -23,7 +23,7 @@ func (t *pathTable) addOutbound(e *outbound) {
 	t.lastOutbound += 2
 	e.id = t.lastOutbound
 	t.outbounds[e.id] = e
-	t.opening = append(t.opening, e)
+	t.openingPaths = append(t.openingPaths, e)
 }
 
 // find returns the path of a number, or nil twice if it has ended. existed reports whether there ever was one.

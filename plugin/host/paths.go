@@ -16,13 +16,13 @@ type outbound struct {
 	id   uint32
 	peer framework.Incarnation
 	// Reserved and not committed.
-	reserved []byte
-	isOpened bool
-	isClosed bool
-	credit   int
-	sent     uint64
+	reservedFrame []byte
+	isOpened      bool
+	isClosed      bool
+	credit        int
+	sentFrames    uint64
 	// Leading frames that are completed.
-	completed uint64
+	completedFrames uint64
 	// Deadline for opening.
 	openDeadline time.Time
 }
@@ -32,26 +32,26 @@ func (e *outbound) Reserve(n int, _ btl.Placement) []byte {
 	if e.isBlocked() {
 		return nil
 	}
-	if cap(e.reserved) < n {
-		e.reserved = make([]byte, n)
+	if cap(e.reservedFrame) < n {
+		e.reservedFrame = make([]byte, n)
 	}
-	return e.reserved[:n]
+	return e.reservedFrame[:n]
 }
 
 // Commit copies the frame into the ring. Large frames use Gather instead.
 func (e *outbound) Commit(n int) {
-	e.send(e.reserved[:n], nil)
+	e.send(e.reservedFrame[:n], nil)
 }
 
 // send sends a frame in two parts.
 func (e *outbound) send(head, tail []byte) {
 	e.credit--
-	e.sent++
+	e.sentFrames++
 	e.m.sendFrame(e.id, head, tail)
 }
 
 func (e *outbound) isBlocked() bool {
-	return e.credit == 0 || e.isClosed || len(e.m.outgoing.queue) > 0
+	return e.credit == 0 || e.isClosed || len(e.m.sendQueue.waitingMessages) > 0
 }
 
 // SendShort implements btl.ShortSender. A short frame is copied once, into the ring.
@@ -75,7 +75,7 @@ func (e *outbound) Gather(header, payload []byte, c btl.LocalCompletion) bool {
 	return true
 }
 
-func (e *outbound) Idle() bool { return e.isClosed || e.completed == e.sent }
+func (e *outbound) Idle() bool { return e.isClosed || e.completedFrames == e.sentFrames }
 
 // Close closes the path. The plugin still sends committed frames.
 func (e *outbound) Close() {
@@ -83,16 +83,16 @@ func (e *outbound) Close() {
 		return
 	}
 	e.isClosed = true
-	delete(e.m.paths.outbounds, e.id)
+	delete(e.m.pathTable.outbounds, e.id)
 	e.m.sendMessage(wire.Leave, e.id, nil)
 }
 
 // inbound is a path from a peer.
 type inbound struct {
-	m    *module
-	id   uint32
-	peer framework.Incarnation
-	up   btl.Inbound
+	m      *module
+	id     uint32
+	peer   framework.Incarnation
+	upcall btl.Inbound
 }
 
 // fromPeer is the source of messages from one peer. It polls one message of the plugin at a time, of any peer.
@@ -103,7 +103,7 @@ type fromPeer struct {
 
 // PeerSource implements btl.PeerPoller.
 func (m *module) PeerSource(peer framework.Incarnation) progress.Source {
-	for _, p := range m.paths.inbounds {
+	for _, p := range m.pathTable.inbounds {
 		if p.peer == peer {
 			return &fromPeer{m, peer}
 		}
@@ -130,7 +130,7 @@ func (s *fromPeer) Peek(polls int) []byte {
 		kind, path, body, _ := wire.Take(b)
 		switch kind {
 		case wire.Frame:
-			if p := m.paths.inbounds[path]; p == nil || p.peer != s.peer || len(body) > int(m.caps.Frame) {
+			if p := m.pathTable.inbounds[path]; p == nil || p.peer != s.peer || len(body) > int(m.firstOffer.Frame) {
 				return nil
 			}
 			return body
@@ -148,16 +148,16 @@ func (s *fromPeer) Peek(polls int) []byte {
 
 // Drop implements btl.Peeker.
 func (s *fromPeer) Drop() {
-	s.m.received++
+	s.m.receivedCount++
 	s.m.release()
 }
 
 // frame delivers a frame. An error means that the plugin is faulty, not the peer.
 func (p *inbound) frame(body []byte) error {
-	if len(body) == 0 || len(body) > int(p.m.caps.Frame) {
+	if len(body) == 0 || len(body) > int(p.m.firstOffer.Frame) {
 		return fmt.Errorf("a frame of %d bytes", len(body))
 	}
-	if err := p.up.Frame(body); err != nil {
+	if err := p.upcall.Frame(body); err != nil {
 		p.m.sendMessage(wire.Refuse, p.id, []byte("invalid frame: "+err.Error()[:min(200, len(err.Error()))]))
 		p.m.endPathsTo(p.peer, "receive", err)
 	}

@@ -21,10 +21,10 @@ import (
 // process is a running plugin with either control protocol. Paths belong to the module.
 type process struct {
 	offer         wire.Offer
-	mem           []byte
-	cells         int
+	sharedMemory  []byte
+	ringCells     int
 	healthTimeout time.Duration
-	bell          func() // Rings the poller of the module
+	ringPoller    func() // Rings the poller of the module
 
 	child   *child
 	control control
@@ -33,8 +33,8 @@ type process struct {
 	done    sync.WaitGroup
 
 	// Messages in the ring to the rank, reported by the plugin.
-	published  atomic.Uint64
-	unanswered atomic.Int32 // Pings since the last reply
+	publishedCount  atomic.Uint64
+	unansweredPings atomic.Int32 // Pings since the last reply
 
 	mu sync.Mutex
 	// Reason of the end, nil while it runs.
@@ -51,7 +51,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	defer file.Close()
-	p := &process{cells: params.Ring, healthTimeout: params.Health, bell: env.Bell().Ring, quit: make(chan struct{}), output: &output{log: c.logger(env)}}
+	p := &process{ringCells: params.RingCells, healthTimeout: params.HealthTimeout, ringPoller: env.Bell().Ring, quit: make(chan struct{}), output: &output{logger: c.logger(env)}}
 	memory, err := p.share()
 	if err != nil {
 		p.unmap()
@@ -64,7 +64,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		return nil, err
 	}
 	defer theirs.Close()
-	l := &launch{component: c, params: params, dir: env.Identity.JobDir, socket: ours, output: p.output}
+	l := &launch{component: c, params: params, jobDir: env.Identity.JobDir, rankSocket: ours, output: p.output}
 	free, err := l.prepare(file, theirs, memory, wake)
 	if err != nil {
 		ours.Close()
@@ -72,7 +72,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 		return nil, err
 	}
 	defer free()
-	timed, cancel := context.WithTimeoutCause(ctx, params.Start, fmt.Errorf("the plugin has not answered within %v (start_timeout)", params.Start))
+	timed, cancel := context.WithTimeoutCause(ctx, params.StartTimeout, fmt.Errorf("the plugin has not answered within %v (start_timeout)", params.StartTimeout))
 	defer cancel()
 	p.control, p.child, err = l.start(timed)
 	theirs.Close() // The rank notices the end of the plugin by the close of the last copy.
@@ -85,7 +85,7 @@ func (c component) start(ctx context.Context, env btl.Env, params *params, wake 
 	if err != nil {
 		err, hasReason := p.startError(timed, err)
 		p.close()
-		if line := p.output.last; line != "" && !hasReason {
+		if line := p.output.lastLine; line != "" && !hasReason {
 			err = fmt.Errorf("%w; last line of output: %.200q", err, line)
 		}
 		return nil, err
@@ -159,20 +159,20 @@ func (p *process) share() (*os.File, error) {
 		return nil, fmt.Errorf("memory for a plugin: %w", err)
 	}
 	memory := os.NewFile(uintptr(fd), "memory")
-	size := wire.Size(p.cells)
+	size := wire.Size(p.ringCells)
 	// Pages are allocated at first use, without the limit of a file system.
 	if err = unix.Ftruncate(fd, int64(size)); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
-		p.mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		p.sharedMemory, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
 		memory.Close()
 		return nil, fmt.Errorf("memory for a plugin: %w", err)
 	}
-	wire.Layout(p.mem, p.cells)
-	wire.Populate(p.mem, p.cells)
+	wire.Layout(p.sharedMemory, p.ringCells)
+	wire.Populate(p.sharedMemory, p.ringCells)
 	return memory, nil
 }
 
@@ -210,7 +210,7 @@ func startOf(env btl.Env) wire.Start {
 // checkOffer checks the plugin's description of its transport.
 func (p *process) checkOffer() error {
 	o := p.offer
-	limits := int(o.Frame) < btl.MinFrameLimit || int(o.Frame) > wire.FrameLimit(p.cells) || o.Eager < 1 || o.Eager > o.Frame
+	limits := int(o.Frame) < btl.MinFrameLimit || int(o.Frame) > wire.FrameLimit(p.ringCells) || o.Eager < 1 || o.Eager > o.Frame
 	if limits || o.Latency == 0 || o.Device == "" || o.Reaches == 0 || o.Reaches > wire.ReachesSelf|wire.ReachesOthers {
 		return fmt.Errorf("invalid description of the plugin's transport: %+v", o)
 	}
@@ -220,9 +220,9 @@ func (p *process) checkOffer() error {
 // listen handles the replies to pings, and detects the end of the plugin.
 func (p *process) listen() {
 	err := p.control.serve(func(published uint64) {
-		p.unanswered.Store(0)
-		if p.published.Swap(published) != published {
-			p.bell()
+		p.unansweredPings.Store(0)
+		if p.publishedCount.Swap(published) != published {
+			p.ringPoller()
 		}
 	})
 	select {
@@ -248,7 +248,7 @@ func (p *process) watch() {
 		case <-p.quit:
 			return
 		case <-tick.C:
-			if p.unanswered.Add(1) > maxUnanswered {
+			if p.unansweredPings.Add(1) > maxUnanswered {
 				p.terminate(fmt.Errorf("no reply of the plugin for %v (health_timeout)", p.healthTimeout))
 				return
 			}
@@ -268,7 +268,7 @@ func (p *process) terminate(why error) {
 	if p.child != nil {
 		p.child.kill()
 	}
-	p.bell()
+	p.ringPoller()
 }
 
 // endError returns the reason of the plugin's end, or nil while it runs.
@@ -289,7 +289,7 @@ func (p *process) close() {
 	close(p.quit)
 	if p.child != nil {
 		late := time.AfterFunc(stopGrace, func() {
-			p.output.log.Warn("the plugin has not stopped on request and is killed", "after", stopGrace)
+			p.output.logger.Warn("the plugin has not stopped on request and is killed", "after", stopGrace)
 			p.child.kill()
 		})
 		if p.endError() == nil {
@@ -302,13 +302,13 @@ func (p *process) close() {
 		p.control.close()
 	}
 	p.done.Wait()
-	p.output.work.Wait()
+	p.output.openStreams.Wait()
 	p.unmap()
 }
 
 func (p *process) unmap() {
-	if p.mem != nil {
-		_ = unix.Munmap(p.mem)
+	if p.sharedMemory != nil {
+		_ = unix.Munmap(p.sharedMemory)
 	}
 }
 

@@ -27,9 +27,9 @@ func (m *module) enableRestarts() {
 // scheduleRestart starts the restart of an ended plugin whose rings are not in use any more. It returns the reason of the end and the next step as an error. The
 // engine's lock is held.
 func (m *module) scheduleRestart(why error) error {
-	pause, again := m.policy.recordEnd(why)
+	pause, again := m.restartPolicy.recordEnd(why)
 	m.restarter.work.Go(func() { m.restart(pause, again) })
-	return m.policy.downError()
+	return m.restartPolicy.downError()
 }
 
 // restart frees the resources of the plugin, and starts it again until a start succeeds or no restart is left. It does not hold the engine's lock
@@ -44,9 +44,9 @@ func (m *module) restart(pause time.Duration, again bool) {
 		case <-time.After(pause):
 		}
 		e.Lock()
-		m.policy.beginStart()
+		m.restartPolicy.beginStart()
 		e.Unlock()
-		p, err := m.component.start(m.restarter.ctx, m.env, m.params, m.wake)
+		p, err := m.component.start(m.restarter.ctx, m.env, m.params, m.wakeFD)
 		if err == nil {
 			err = m.checkSameLimits(p)
 		}
@@ -58,15 +58,15 @@ func (m *module) restart(pause time.Duration, again bool) {
 		}
 		e.Lock()
 		if err == nil {
-			m.policy.recordStart()
+			m.restartPolicy.recordStart()
 			m.attach(p)
 			again = false
-			m.env.Logger.Info("plugin started again", "component", m.name, "times", m.policy.usedRestarts)
+			m.env.Logger.Info("plugin started again", "component", m.name, "times", m.restartPolicy.usedRestarts)
 			e.Nudge()
 		} else {
-			pause, again = m.policy.recordEnd(err)
+			pause, again = m.restartPolicy.recordEnd(err)
 			m.endReason = err
-			m.env.Logger.Error("plugin did not start", "component", m.name, "why", m.policy.downError())
+			m.env.Logger.Error("plugin did not start", "component", m.name, "why", m.restartPolicy.downError())
 		}
 		e.Unlock()
 	}
@@ -74,11 +74,11 @@ func (m *module) restart(pause time.Duration, again bool) {
 
 // checkSameLimits returns an error, and closes the plugin, if it offers less than the first one. Protocols rely on the first offer.
 func (m *module) checkSameLimits(p *process) error {
-	if m.restarter.ctx.Err() == nil && limits(p.offer) == limits(m.caps) {
+	if m.restarter.ctx.Err() == nil && limits(p.offer) == limits(m.firstOffer) {
 		return nil
 	}
 	p.close()
-	return fmt.Errorf("the restarted plugin offers %v, but the first one offered %v", limits(p.offer), limits(m.caps))
+	return fmt.Errorf("the restarted plugin offers %v, but the first one offered %v", limits(p.offer), limits(m.firstOffer))
 }
 
 // limits returns the values of an offer that protocols rely on.
@@ -91,5 +91,5 @@ func (m *module) Close() error {
 	if m.endReason == nil {
 		m.process.close()
 	}
-	return unix.Close(m.wake)
+	return unix.Close(m.wakeFD)
 }

@@ -14,8 +14,8 @@ type restartPolicy struct {
 	usedRestarts int
 	state        restartState
 	// Reason of the last end or failed start.
-	reason error
-	pause  time.Duration
+	lastReason   error
+	restartPause time.Duration
 }
 
 type restartState uint8
@@ -39,15 +39,15 @@ var errRefused = errors.New("the file is refused")
 
 // recordEnd records the end of the plugin or a failed start. It returns the pause before the next start, and false if there is none.
 func (l *restartPolicy) recordEnd(why error) (pause time.Duration, again bool) {
-	l.reason = why
+	l.lastReason = why
 	if l.state == final || errors.Is(why, errRefused) || l.usedRestarts == l.maxRestarts {
 		l.state = final
 		return 0, false
 	}
-	l.pause = min(firstPause<<min(l.usedRestarts, 16), longestPause)
+	l.restartPause = min(firstPause<<min(l.usedRestarts, 16), longestPause)
 	l.state = waiting
 	l.usedRestarts++
-	return l.pause, true
+	return l.restartPause, true
 }
 
 // beginStart records the end of the pause.
@@ -74,7 +74,7 @@ func (l *restartPolicy) downError() error {
 	case running:
 		return nil
 	case waiting:
-		next = fmt.Sprintf("restart %[2]d of %[3]d follows after %[1]v", l.pause, l.usedRestarts, l.maxRestarts)
+		next = fmt.Sprintf("restart %[2]d of %[3]d follows after %[1]v", l.restartPause, l.usedRestarts, l.maxRestarts)
 	case starting:
 		next = fmt.Sprintf("restart %d of %d is in progress", l.usedRestarts, l.maxRestarts)
 	case final:
@@ -83,8 +83,8 @@ func (l *restartPolicy) downError() error {
 			next += fmt.Sprintf("; the limit of %d restarts is reached (restarts)", l.maxRestarts)
 		}
 	}
-	if l.reason == nil {
+	if l.lastReason == nil {
 		return errors.New("the plugin is closed")
 	}
-	return fmt.Errorf("%w; %s", l.reason, next)
+	return fmt.Errorf("%w; %s", l.lastReason, next)
 }

@@ -20,7 +20,7 @@ func TestStartError_TimeoutAfterHandshake_HasNoHint(t *testing.T) {
 		<-ctx.Done()
 		var c command
 		c.hasLine.Store(hasLine)
-		p := &process{bell: env.Bell().Ring}
+		p := &process{ringPoller: env.Bell().Ring}
 		err, _ := p.startError(ctx, c.startError(errors.New("go-plugin gives up")))
 		if strings.Contains(err.Error(), serveHint) == hasLine || !strings.HasPrefix(err.Error(), "start_timeout") {
 			t.Errorf("first line %v: %v", hasLine, err)
