@@ -35,11 +35,11 @@ const (
 
 // instruments are the OpenTelemetry instruments of the metrics.
 type instruments struct {
-	messages, payload   metric.Int64ObservableCounter
-	unexpected, dropped metric.Int64ObservableCounter
-	reconnects, resent  metric.Int64ObservableCounter
-	waited              metric.Float64ObservableCounter
-	collective          metric.Float64Histogram
+	messages, payloadBytes metric.Int64ObservableCounter
+	unexpected, dropped    metric.Int64ObservableCounter
+	reconnects, resent     metric.Int64ObservableCounter
+	receiveWait            metric.Float64ObservableCounter
+	collectiveDuration     metric.Float64Histogram
 }
 
 func (i *instruments) create(m metric.Meter) error {
@@ -50,23 +50,23 @@ func (i *instruments) create(m metric.Meter) error {
 		return c
 	}
 	i.messages = counter("ferry.messages", "{message}", "Messages sent to the peer or received from it, including those of collectives.")
-	i.payload = counter("ferry.payload", "By", "Payload of messages sent to the peer or received from it.")
+	i.payloadBytes = counter("ferry.payload", "By", "Payload of messages sent to the peer or received from it.")
 	i.unexpected = counter("ferry.messages.unexpected", "{message}", "Messages that arrived before their receive was posted.")
 	i.dropped = counter("ferry.messages.dropped", "{message}", "Messages for closed communicators.")
 	i.reconnects = counter("ferry.reconnects", "{connection}", "Connections reestablished after a loss.")
 	i.resent = counter("ferry.frames.resent", "{frame}", "Frames retransmitted by the transport.")
 	var err error
-	i.waited, err = m.Float64ObservableCounter("ferry.receive.wait", metric.WithUnit("s"),
+	i.receiveWait, err = m.Float64ObservableCounter("ferry.receive.wait", metric.WithUnit("s"),
 		metric.WithDescription("Time from the posting of receives to the arrival of their messages from the peer."))
 	errs = append(errs, err)
-	i.collective, err = m.Float64Histogram("ferry.collective.duration", metric.WithUnit("s"),
+	i.collectiveDuration, err = m.Float64Histogram("ferry.collective.duration", metric.WithUnit("s"),
 		metric.WithDescription("Duration of collective operations in this process, including waits for other processes."),
 		metric.WithExplicitBucketBoundaries(1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, .1, .3, 1, 3, 10, 30))
 	return errors.Join(append(errs, err)...)
 }
 
 func (i *instruments) observables() []metric.Observable {
-	return []metric.Observable{i.messages, i.payload, i.unexpected, i.dropped, i.reconnects, i.resent, i.waited}
+	return []metric.Observable{i.messages, i.payloadBytes, i.unexpected, i.dropped, i.reconnects, i.resent, i.receiveWait}
 }
 
 // series identifies the totals of a peer over one transport.
@@ -157,17 +157,17 @@ func (t *Telemetry) addPeers(peers []mpi.PeerStats) {
 		}
 	}
 	for life, c := range current {
-		c.waited = t.waits.total(life)
+		c.waited = t.waitTimes.total(life)
 		s := identities[life]
 		if s.transport == "" {
 			s.transport = "none"
 		}
-		last := t.previous[life]
+		last := t.previousCounts[life]
 		if c.sent < last.sent || c.received < last.received { // All sessions were closed, which resets the counts.
 			last = counts{waited: last.waited}
 		}
-		t.totals[s] = t.totals[s].add(c.sub(last))
-		t.previous[life] = c
+		t.totalsBySeries[s] = t.totalsBySeries[s].add(c.sub(last))
+		t.previousCounts[life] = c
 	}
 }
 
@@ -176,11 +176,11 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 	t.updateTotals()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for s, c := range t.totals {
+	for s, c := range t.totalsBySeries {
 		base := []attribute.KeyValue{
-			attribute.Int(keyJobRank, int(t.self.Rank)), attribute.Int(keyPeer, int(s.peer.Rank)), attribute.String(keyTransport, s.transport),
+			attribute.Int(keyJobRank, int(t.ownProc.Rank)), attribute.Int(keyPeer, int(s.peer.Rank)), attribute.String(keyTransport, s.transport),
 		}
-		if s.peer.Namespace != t.self.Namespace {
+		if s.peer.Namespace != t.ownProc.Namespace {
 			base = append(base, attribute.String(keyPeerNamespace, s.peer.Namespace))
 		}
 		with := func(more ...attribute.KeyValue) metric.MeasurementOption {
@@ -189,13 +189,13 @@ func (t *Telemetry) observe(_ context.Context, o metric.Observer) error {
 		all, sent, received := with(), with(attribute.String(keyDirection, "sent")), with(attribute.String(keyDirection, "received"))
 		o.ObserveInt64(t.instruments.messages, int64(c.sent), sent)
 		o.ObserveInt64(t.instruments.messages, int64(c.received), received)
-		o.ObserveInt64(t.instruments.payload, int64(c.sentBytes), sent)
-		o.ObserveInt64(t.instruments.payload, int64(c.receivedBytes), received)
+		o.ObserveInt64(t.instruments.payloadBytes, int64(c.sentBytes), sent)
+		o.ObserveInt64(t.instruments.payloadBytes, int64(c.receivedBytes), received)
 		o.ObserveInt64(t.instruments.unexpected, int64(c.unexpected), all)
 		o.ObserveInt64(t.instruments.dropped, int64(c.dropped), all)
 		o.ObserveInt64(t.instruments.reconnects, int64(c.reconnects), all)
 		o.ObserveInt64(t.instruments.resent, int64(c.resent), all)
-		o.ObserveFloat64(t.instruments.waited, c.waited.Seconds(), all)
+		o.ObserveFloat64(t.instruments.receiveWait, c.waited.Seconds(), all)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // endedCollective is a complete collective operation.
 type endedCollective struct {
 	span      trace.Span
-	at        time.Time
+	endedAt   time.Time
 	duration  time.Duration
 	err       error
 	operation attribute.KeyValue
@@ -24,10 +24,10 @@ type endedCollective struct {
 // report ends the span and records the duration. It may block in an exporter.
 func (e *endedCollective) report(ctx context.Context) {
 	if e.err != nil {
-		e.span.RecordError(e.err, trace.WithTimestamp(e.at))
+		e.span.RecordError(e.err, trace.WithTimestamp(e.endedAt))
 		e.span.SetStatus(codes.Error, e.err.Error())
 	}
-	e.span.End(trace.WithTimestamp(e.at))
+	e.span.End(trace.WithTimestamp(e.endedAt))
 	e.histogram.Record(trace.ContextWithSpan(ctx, e.span), e.duration.Seconds(), metric.WithAttributes(e.operation))
 }
 
@@ -37,15 +37,15 @@ type spanQueue struct {
 	mu        sync.Mutex
 	completed []endedCollective
 	// Closed when the goroutine exits. Nil without one.
-	done chan struct{}
+	runDone chan struct{}
 }
 
 // enqueue does not block.
 func (s *spanQueue) enqueue(e endedCollective) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.completed = append(s.completed, e); s.done == nil {
-		s.done = make(chan struct{})
+	if s.completed = append(s.completed, e); s.runDone == nil {
+		s.runDone = make(chan struct{})
 		go s.run()
 	}
 }
@@ -56,8 +56,8 @@ func (s *spanQueue) run() {
 		batch := s.completed
 		s.completed = nil
 		if len(batch) == 0 {
-			close(s.done)
-			s.done = nil
+			close(s.runDone)
+			s.runDone = nil
 			s.mu.Unlock()
 			return
 		}
@@ -71,7 +71,7 @@ func (s *spanQueue) run() {
 // drain waits until all queued spans have ended.
 func (s *spanQueue) drain() {
 	s.mu.Lock()
-	done := s.done
+	done := s.runDone
 	s.mu.Unlock()
 	if done != nil {
 		<-done

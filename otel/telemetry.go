@@ -46,15 +46,15 @@ type Telemetry struct {
 	instruments instruments
 	callback    metric.Registration
 
-	mu       sync.Mutex
-	sessions []*mpi.Session
-	self     mpi.Proc
-	totals   map[series]counts
+	mu             sync.Mutex
+	sessions       []*mpi.Session
+	ownProc        mpi.Proc
+	totalsBySeries map[series]counts
 	// At the last update.
-	previous map[framework.Incarnation]counts
+	previousCounts map[framework.Incarnation]counts
 
-	waits waitTimes
-	spans spanQueue
+	waitTimes waitTimes
+	spanQueue spanQueue
 }
 
 var _ mpi.CollectiveHooks = (*Telemetry)(nil)
@@ -63,30 +63,34 @@ var _ mpi.CollectiveHooks = (*Telemetry)(nil)
 type Option func(*options)
 
 type options struct {
-	meters  metric.MeterProvider
-	tracers trace.TracerProvider
+	meterProvider  metric.MeterProvider
+	tracerProvider trace.TracerProvider
 }
 
 // WithMeterProvider selects the provider of metrics. The default is OpenTelemetry's global provider.
-func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(o *options) { o.meterProvider = p }
+}
 
 // WithTracerProvider selects the provider of spans. The default is OpenTelemetry's global provider.
-func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *options) { o.tracerProvider = p }
+}
 
 // New creates hooks and registers their instruments. It returns the error of a meter provider that rejects an instrument.
 // The caller must call Close.
 func New(opts ...Option) (*Telemetry, error) {
-	o := options{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
+	o := options{meterProvider: otel.GetMeterProvider(), tracerProvider: otel.GetTracerProvider()}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	t := &Telemetry{
-		tracer:   o.tracers.Tracer(scope),
-		totals:   map[series]counts{},
-		previous: map[framework.Incarnation]counts{},
+		tracer:         o.tracerProvider.Tracer(scope),
+		totalsBySeries: map[series]counts{},
+		previousCounts: map[framework.Incarnation]counts{},
 	}
-	t.waits.byPeer = map[framework.Incarnation]time.Duration{}
-	meter := o.meters.Meter(scope)
+	t.waitTimes.byPeer = map[framework.Incarnation]time.Duration{}
+	meter := o.meterProvider.Meter(scope)
 	if err := t.instruments.create(meter); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (t *Telemetry) Watch(s *mpi.Session) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.self = group.Members()[0]
+	t.ownProc = group.Members()[0]
 	t.sessions = append(t.sessions, s)
 	return nil
 }
@@ -113,19 +117,19 @@ func (t *Telemetry) Watch(s *mpi.Session) error {
 // session closes, which discards the counts.
 func (t *Telemetry) Flush() {
 	t.updateTotals()
-	t.spans.drain()
+	t.spanQueue.drain()
 }
 
 // Close unregisters the metrics. Spans of pending operations still end. The providers stay open.
 func (t *Telemetry) Close() error {
-	t.spans.drain()
+	t.spanQueue.drain()
 	return t.callback.Unregister()
 }
 
 // Event implements pml.Hooks.
 func (t *Telemetry) Event(e pml.Event) {
 	if e.Kind == pml.EventMatch {
-		t.waits.add(e.Peer, e.Waited)
+		t.waitTimes.add(e.Peer, e.Waited)
 	}
 }
 
@@ -146,12 +150,12 @@ func (t *Telemetry) Collective(ctx context.Context, op mpi.CollectiveOp) func(er
 		)
 	}
 	return func(err error) {
-		end := endedCollective{span: span, duration: time.Since(startedAt), at: time.Now(), err: err, operation: name, histogram: t.instruments.collective}
+		end := endedCollective{span: span, duration: time.Since(startedAt), endedAt: time.Now(), err: err, operation: name, histogram: t.instruments.collectiveDuration}
 		if errors.Is(err, mpi.ErrNoComm) { // Regular result of a split with an undefined color.
 			end.err = nil
 		}
 		if op.Nonblocking {
-			t.spans.enqueue(end) // With the engine's lock held.
+			t.spanQueue.enqueue(end) // With the engine's lock held.
 		} else {
 			end.report(ctx)
 		}
