@@ -28,15 +28,15 @@ func newState(t *testing.T, ops ...coll.Operation) *State {
 	shape := MakeShape(coll.PlacementOf(0, 0), nil, []coll.ComponentOffer{{Component: "test", Offer: offer}}, true)
 	k, local := new(State), new(Rank)
 	local.Init(engine, new(Pieces))
-	k.Init(Env{Host: silentHost{}, ID: cid.Extended{Base: 1}, Size: 2, Local: local, CommState: new(atomic.Uint32)})
-	k.resources = &resources{peers: peers{state: k}, table: shape.table, plainTable: shape.table, comparesCalls: true}
+	k.Init(Env{Host: silentHost{}, ID: cid.Extended{Base: 1}, Size: 2, RankResources: local, CommState: new(atomic.Uint32)})
+	k.resources = &resources{peers: peers{collState: k}, usableTable: shape.table, plainTable: shape.table, comparesCalls: true}
 	return k
 }
 
 // A failed start leaves the operation of a persistent request usable.
 func TestStart_NoAlgorithmToExchangeRecords_LeavesKeptOperationFree(t *testing.T) {
 	k := newState(t, coll.Barrier)
-	kept := k.env.Local.NewKept()
+	kept := k.env.RankResources.NewKept()
 	before := k.operationCount
 	if _, err := k.Start(kept, &Call{Op: coll.Barrier}); !errors.Is(err, framework.ErrUnsupported) {
 		t.Fatalf("%v, want ErrUnsupported", err)
@@ -71,7 +71,7 @@ func TestWithdrawBuffers_AnotherRankUsesThem_ReturnsErrorAfterLimit(t *testing.T
 func TestInline_BuffersStayInUse_DropsWorkingMemory(t *testing.T) {
 	k := newState(t, coll.Barrier)
 	k.comparesCalls = false
-	k.table[coll.Barrier][0].Algorithm.Plan = func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+	k.usableTable[coll.Barrier][0].Algorithm.Plan = func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
 		s.Temp = 100
 		s.Steps = append(s.Steps, coll.Step{Kind: coll.Own})
 	}
@@ -86,7 +86,7 @@ func TestInline_BuffersStayInUse_DropsWorkingMemory(t *testing.T) {
 			t.Errorf("%v, want %v alone", err, errStep)
 		}
 	})
-	if n := len(k.peers.scratch); n != 1 {
+	if n := len(k.peers.freeScratch); n != 1 {
 		t.Errorf("%d pieces of working memory were kept, want that of the second call only", n)
 	}
 }
