@@ -181,7 +181,7 @@ func TestTLS_CallerWithoutCard_WaitsAndIsRefused(t *testing.T) {
 	b.timers.startedAt = b.timers.startedAt.Add(-cardTimeout)
 	j.until("the refusal is counted", func() bool { return b.inbound.refusedCount > 0 })
 	j.until("the caller has the answer", func() bool {
-		return slices.ContainsFunc(c.peers.byIncarnation[b.incarnation].failures, func(f failure) bool { return strings.Contains(f.err.Error(), outcomeNames[outcomeNoCard]) })
+		return slices.ContainsFunc(c.peers.byIncarnation[b.incarnation].lastFailures, func(f failure) bool { return strings.Contains(f.err.Error(), outcomeNames[outcomeNoCard]) })
 	})
 	c.config.connectTimeout = 0
 	j.until("the path is lost", func() bool { return len(c.lost) == 1 })

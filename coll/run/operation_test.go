@@ -29,7 +29,7 @@ func newState(t *testing.T, ops ...coll.Operation) *State {
 	k, local := new(State), new(Rank)
 	local.Init(engine, new(Pieces))
 	k.Init(Env{Host: silentHost{}, ID: cid.Extended{Base: 1}, Size: 2, RankResources: local, CommState: new(atomic.Uint32)})
-	k.resources = &resources{peers: peers{collState: k}, usableTable: shape.table, plainTable: shape.table, comparesCalls: true}
+	k.resources = &resources{peers: peers{collState: k}, usableTable: shape.plainTable, plainTable: shape.plainTable, comparesCalls: true}
 	return k
 }
 
