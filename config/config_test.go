@@ -247,7 +247,7 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := newLayer("file fuzz.yaml", document{text: text}, parser{plugins: new(any)})
+		l, err := newLayer("file fuzz.yaml", document{text: text}, parser{pluginEntries: new(any)})
 		if err != nil {
 			if !errors.Is(err, framework.ErrConfig) || !strings.Contains(err.Error(), "file fuzz.yaml") {
 				t.Fatal(err)

@@ -50,7 +50,7 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 			return "", nil
 		},
 	}), nil)
-	l.flags = flags
+	l.flagNames = flags
 	return l, foreign, errors.Join(err, misspelt)
 }
 

@@ -67,7 +67,7 @@ func (l location) layer(skipped func(file string, reason error)) (layer, error) 
 	}
 	var plugins any
 	all, err := newLayer(source, doc, parser{koanfyaml.Parser(), &plugins})
-	all.isStanding, all.plugins, all.file = true, plugins, doc
+	all.isStanding, all.pluginEntries, all.sourceFile = true, plugins, doc
 	return all, err
 }
 
@@ -133,12 +133,12 @@ func unreadable(err error) error {
 // checkTrust returns ErrConfig for a layer that decides which code runs or which file is
 // written, and that another user may have written.
 func (l layer) checkTrust(base *framework.Values) error {
-	if l.plugins != nil {
-		return l.file.checkTrust(pluginsKey)
+	if l.pluginEntries != nil {
+		return l.sourceFile.checkTrust(pluginsKey)
 	}
 	for _, name := range l.Keys() {
 		if spec, _ := base.Spec(name); spec.Trusted {
-			return l.file.checkTrust(name)
+			return l.sourceFile.checkTrust(name)
 		}
 	}
 	return nil

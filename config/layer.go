@@ -28,11 +28,11 @@ type layer struct {
 	isStanding bool
 
 	// Value of pluginsKey in a file.
-	plugins any
-	file    document // Of a file.
+	pluginEntries any
+	sourceFile    document
 
 	// Names with a flag as source, see FlagsVariable.
-	flags []string
+	flagNames []string
 }
 
 func newLayer(source string, provider koanf.Provider, parser koanf.Parser) (layer, error) {
@@ -65,7 +65,7 @@ func (l layer) settings() []Setting {
 }
 
 func (l layer) sourceOf(name string) string {
-	if slices.Contains(l.flags, name) {
+	if slices.Contains(l.flagNames, name) {
 		return SourceFlag
 	}
 	if l.source == sourceEnvironment {

@@ -105,7 +105,7 @@ func pluginsOf(text []byte) (list []Plugin, err error) {
 
 // checkPlugins returns an error for a plugin of the files that the program does not start.
 func checkPlugins(reg *framework.Registry, l layer) error {
-	list, _ := l.plugins.([]any)
+	list, _ := l.pluginEntries.([]any)
 	for i, e := range list {
 		m, _ := e.(map[string]any)
 		kind, name := framework.Kind(fmt.Sprint(m["kind"])), fmt.Sprint(m["name"])

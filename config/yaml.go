@@ -32,10 +32,10 @@ func decode(text []byte, v any) error {
 }
 
 // parser is koanf's parser for YAML, limited to one document. It returns texts by the full names of parameters, and stores the value of the key
-// plugins in plugins.
+// plugins in pluginEntries.
 type parser struct {
 	*koanfyaml.YAML
-	plugins *any
+	pluginEntries *any
 }
 
 func (p parser) Unmarshal(text []byte) (map[string]any, error) {
@@ -43,7 +43,7 @@ func (p parser) Unmarshal(text []byte) (map[string]any, error) {
 	if err := decode(text, &nested); err != nil {
 		return nil, err
 	}
-	*p.plugins = nested[pluginsKey]
+	*p.pluginEntries = nested[pluginsKey]
 	delete(nested, pluginsKey)
 	return flatten(nested)
 }
