@@ -404,7 +404,7 @@ func TestClone_Register_DoesNotChangeOriginal(t *testing.T) {
 	c.SetNode(BTL, "ib", "shm")
 	c.NotBuilt(MTL, "psm2", "x", "")
 	c.SetDefault("btl", "shm")
-	if _, ok := r.Lookup(BTL, "ib"); ok || r.Components(BTL)[0].Info().Name != "self" || len(r.byPriority(MTL)) != 1 || len(r.defaults) != 0 {
+	if _, ok := r.Lookup(BTL, "ib"); ok || r.Components(BTL)[0].Info().Name != "self" || len(r.byPriority(MTL)) != 1 || len(r.manifestDefaults) != 0 {
 		t.Error("the original changed with its clone")
 	}
 	if c.Components(BTL)[0].Info().Name != "shm" {

@@ -117,7 +117,7 @@ func (v *Values) Decode(prefix string, params any) error {
 		name := f.Tag.Get("reads")
 		if name == "" {
 			name = prefix + "." + f.Tag.Get("param")
-		} else if _, ok := v.values[name]; !ok {
+		} else if _, ok := v.valueByName[name]; !ok {
 			return nil
 		}
 		parsed, err := v.parsedValue(name)
@@ -132,7 +132,7 @@ func (v *Values) Decode(prefix string, params any) error {
 	if c, ok := params.(Checker); ok && err == nil {
 		if name, wrong := c.Check(); wrong != nil {
 			name = prefix + "." + name
-			return fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, v.values[name].Source, wrong)
+			return fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, v.valueByName[name].Source, wrong)
 		}
 	}
 	return err

@@ -59,15 +59,15 @@ func (id ProcID) Rank() uint32 { return uint32(id) }
 
 // Worlds numbers the namespaces known to this process, which has index 0 itself. It is safe for concurrent use, and only grows.
 type Worlds struct {
-	mu    sync.RWMutex
-	names []string
-	index map[string]uint32
-	hash  map[uint64]uint32
+	mu          sync.RWMutex
+	namespaces  []string
+	indexByName map[string]uint32
+	indexByHash map[uint64]uint32
 }
 
 // NewWorlds returns a table with own at index 0.
 func NewWorlds(own string) *Worlds {
-	w := &Worlds{index: map[string]uint32{}, hash: map[uint64]uint32{}}
+	w := &Worlds{indexByName: map[string]uint32{}, indexByHash: map[uint64]uint32{}}
 	w.Index(own)
 	return w
 }
@@ -76,13 +76,13 @@ func NewWorlds(own string) *Worlds {
 func (w *Worlds) Index(namespace string) uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if i, ok := w.index[namespace]; ok {
+	if i, ok := w.indexByName[namespace]; ok {
 		return i
 	}
-	i := uint32(len(w.names))
-	w.names = append(w.names, namespace)
-	w.index[namespace] = i
-	w.hash[NamespaceHash(namespace)] = i
+	i := uint32(len(w.namespaces))
+	w.namespaces = append(w.namespaces, namespace)
+	w.indexByName[namespace] = i
+	w.indexByHash[NamespaceHash(namespace)] = i
 	return i
 }
 
@@ -93,14 +93,14 @@ func (w *Worlds) ID(p Proc) ProcID { return MakeProcID(w.Index(p.Namespace), p.R
 func (w *Worlds) Proc(id ProcID) Proc {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return Proc{w.names[id.World()], id.Rank()}
+	return Proc{w.namespaces[id.World()], id.Rank()}
 }
 
 // ByHash returns the namespace with a hash from a connection request in shared memory. ok is false before a group has brought the namespace here.
 func (w *Worlds) ByHash(h uint64) (world uint32, ok bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	world, ok = w.hash[h]
+	world, ok = w.indexByHash[h]
 	return world, ok
 }
 

@@ -57,8 +57,8 @@ func (r *ProcRun) extend(p Proc) bool {
 // Procs is an immutable list of processes in runs. Processes without a pattern take 4 bytes each. The zero
 // value is empty.
 type Procs struct {
-	blocks []procBlock
-	size   int
+	blocks    []procBlock
+	procCount int
 }
 
 // procBlock is consecutive processes of a list, of one namespace.
@@ -67,8 +67,8 @@ type procBlock struct {
 	ProcRun
 	// nil if the processes have a pattern.
 	ranks []uint32
-	// Index of the first process in the list.
-	start int
+	// Of the first process in the list.
+	firstIndex int
 }
 
 // shortestRun is the least number of processes of a block that is a run, unless it is the only block. Shorter runs would need more
@@ -96,7 +96,7 @@ func ConsecutiveProcs(namespace string, first uint32, count int) Procs {
 	case count > 1:
 		run.Stride = 1
 	}
-	return Procs{blocks: []procBlock{{ProcRun: run}}, size: count}
+	return Procs{blocks: []procBlock{{ProcRun: run}}, procCount: count}
 }
 
 // ProcsOfRanks returns the processes of a namespace that have these ranks. It does not keep its argument.
@@ -110,52 +110,52 @@ func ProcsOfRanks(namespace string, ranks []uint32) Procs {
 
 // A ProcsBuilder builds a list. Its zero value is ready for use.
 type ProcsBuilder struct {
-	list Procs
-	// Last processes, which are not in list yet.
-	run ProcRun
+	builtProcs Procs
+	// Last processes, which are not in builtProcs yet.
+	openRun ProcRun
 }
 
 // Add appends a process.
 func (b *ProcsBuilder) Add(p Proc) {
-	if b.run.extend(p) {
+	if b.openRun.extend(p) {
 		return
 	}
 	b.flush(shortestRun)
-	b.run = ProcRun{Namespace: p.Namespace, First: p.Rank, Count: 1}
+	b.openRun = ProcRun{Namespace: p.Namespace, First: p.Rank, Count: 1}
 }
 
 // Len returns the number of processes.
-func (b *ProcsBuilder) Len() int { return b.list.size + int(b.run.Count) }
+func (b *ProcsBuilder) Len() int { return b.builtProcs.procCount + int(b.openRun.Count) }
 
 // Procs returns the list, and empties the builder.
 func (b *ProcsBuilder) Procs() Procs {
-	if len(b.list.blocks) == 0 {
+	if len(b.builtProcs.blocks) == 0 {
 		b.flush(1)
 	} else {
 		b.flush(shortestRun)
-		b.list.blocks = slices.Clone(b.list.blocks) // Without spare capacity.
-		for i, x := range b.list.blocks {
-			b.list.blocks[i].ranks = slices.Clone(x.ranks)
+		b.builtProcs.blocks = slices.Clone(b.builtProcs.blocks) // Without spare capacity.
+		for i, x := range b.builtProcs.blocks {
+			b.builtProcs.blocks[i].ranks = slices.Clone(x.ranks)
 		}
 	}
-	list := b.list
+	list := b.builtProcs
 	*b = ProcsBuilder{}
 	return list
 }
 
 // flush moves run to list, as a separate block if it has the shortest length.
 func (b *ProcsBuilder) flush(shortest int) {
-	r, l := b.run, &b.list
-	b.run = ProcRun{}
+	r, l := b.openRun, &b.builtProcs
+	b.openRun = ProcRun{}
 	if r.Count == 0 {
 		return
 	}
 	last := len(l.blocks) - 1
 	switch {
 	case int(r.Count) >= shortest:
-		l.blocks = append(l.blocks, procBlock{ProcRun: r, start: l.size})
+		l.blocks = append(l.blocks, procBlock{ProcRun: r, firstIndex: l.procCount})
 	case last < 0 || l.blocks[last].ranks == nil || l.blocks[last].Namespace != r.Namespace:
-		l.blocks = append(l.blocks, procBlock{ProcRun: ProcRun{Namespace: r.Namespace}, start: l.size})
+		l.blocks = append(l.blocks, procBlock{ProcRun: ProcRun{Namespace: r.Namespace}, firstIndex: l.procCount})
 		last++
 		fallthrough
 	default:
@@ -165,19 +165,19 @@ func (b *ProcsBuilder) flush(shortest int) {
 		}
 		x.Count += r.Count
 	}
-	l.size += int(r.Count)
+	l.procCount += int(r.Count)
 }
 
 // Len returns the number of processes.
-func (l Procs) Len() int { return l.size }
+func (l Procs) Len() int { return l.procCount }
 
 // At returns the process at index i, which is below Len.
 func (l Procs) At(i int) Proc {
 	b := &l.blocks[0]
 	if i >= int(b.Count) {
-		b = &l.blocks[sort.Search(len(l.blocks), func(n int) bool { return l.blocks[n].start > i })-1]
+		b = &l.blocks[sort.Search(len(l.blocks), func(n int) bool { return l.blocks[n].firstIndex > i })-1]
 	}
-	return b.at(i - b.start)
+	return b.at(i - b.firstIndex)
 }
 
 // at returns the process at index i of the block.
@@ -202,7 +202,7 @@ func (l Procs) Index(p Proc) int {
 			at = b.ProcRun.Index(p.Rank)
 		}
 		if at >= 0 {
-			return b.start + at
+			return b.firstIndex + at
 		}
 	}
 	return -1
@@ -217,7 +217,7 @@ func (l Procs) Lookup() func(Proc) int {
 	if l.isShort() {
 		return l.Index
 	}
-	indices := make(map[Proc]int32, l.size)
+	indices := make(map[Proc]int32, l.procCount)
 	for i, p := range l.All() {
 		if _, isTwice := indices[p]; !isTwice {
 			indices[p] = int32(i)
@@ -240,7 +240,7 @@ func (l Procs) Finder() func(Proc) int {
 		at := l.At(int(i))
 		return cmp.Or(cmp.Compare(at.Rank, p.Rank), cmp.Compare(at.Namespace, p.Namespace))
 	}
-	order := make([]uint32, l.size)
+	order := make([]uint32, l.procCount)
 	for i := range order {
 		order[i] = uint32(i)
 	}
@@ -268,7 +268,7 @@ func (l Procs) All() iter.Seq2[int, Proc] {
 		for n := range l.blocks {
 			b := &l.blocks[n]
 			for i := range int(b.Count) {
-				if !yield(b.start+i, b.at(i)) {
+				if !yield(b.firstIndex+i, b.at(i)) {
 					return
 				}
 			}
@@ -307,7 +307,7 @@ func (l Procs) Runs() iter.Seq[ProcRun] {
 
 // List returns the processes as a slice, which is the caller's.
 func (l Procs) List() []Proc {
-	list := make([]Proc, 0, l.size)
+	list := make([]Proc, 0, l.procCount)
 	for n := range l.blocks {
 		b := &l.blocks[n]
 		for i := range int(b.Count) {
@@ -319,7 +319,7 @@ func (l Procs) List() []Proc {
 
 // Equal reports whether two lists have the same processes in the same order.
 func (l Procs) Equal(other Procs) bool {
-	return l.size == other.size && slices.EqualFunc(l.blocks, other.blocks, func(a, b procBlock) bool {
-		return a.ProcRun == b.ProcRun && a.start == b.start && slices.Equal(a.ranks, b.ranks)
+	return l.procCount == other.procCount && slices.EqualFunc(l.blocks, other.blocks, func(a, b procBlock) bool {
+		return a.ProcRun == b.ProcRun && a.firstIndex == b.firstIndex && slices.Equal(a.ranks, b.ranks)
 	})
 }

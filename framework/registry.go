@@ -19,13 +19,12 @@ type Registry struct {
 	kinds []Kind
 	// By ComponentName.
 	components map[string]entry
-	// By full name. Immutable after registration.
-	specs map[string]*ParamSpec
-	// Full names by environment variable.
-	env map[string]string
-	// Overrides from the manifest.
-	defaults   map[string]string
-	probeLimit time.Duration
+	// Immutable after registration.
+	specByName map[string]*ParamSpec
+	// Full names, by environment variable.
+	nameByVariable   map[string]string
+	manifestDefaults map[string]string
+	probeLimit       time.Duration
 }
 
 type entry struct {
@@ -33,17 +32,17 @@ type entry struct {
 	component Component
 	info      Info
 	// Argument of SetNode.
-	node     string
-	notBuilt Verdict
+	nodeComponent string
+	notBuilt      Verdict
 }
 
 // NewRegistry returns a registry without components, with the selection parameters of ferry's frameworks.
 func NewRegistry() *Registry {
 	r := &Registry{
-		components: map[string]entry{},
-		specs:      map[string]*ParamSpec{},
-		env:        map[string]string{},
-		defaults:   map[string]string{},
+		components:       map[string]entry{},
+		specByName:       map[string]*ParamSpec{},
+		nameByVariable:   map[string]string{},
+		manifestDefaults: map[string]string{},
 		// Probes take milliseconds. The limit turns a probe that hangs, for example in a driver, into a verdict.
 		probeLimit: 2 * time.Second,
 	}
@@ -57,7 +56,7 @@ func NewRegistry() *Registry {
 func (r *Registry) Clone() *Registry {
 	c := *r
 	c.kinds, c.components = slices.Clone(r.kinds), maps.Clone(r.components)
-	c.specs, c.env, c.defaults = maps.Clone(r.specs), maps.Clone(r.env), maps.Clone(r.defaults)
+	c.specByName, c.nameByVariable, c.manifestDefaults = maps.Clone(r.specByName), maps.Clone(r.nameByVariable), maps.Clone(r.manifestDefaults)
 	return &c
 }
 
@@ -81,16 +80,16 @@ func (r *Registry) RegisterParams(specs ...ParamSpec) {
 		if first, _, _ := strings.Cut(s.Name, "."); slices.Contains(reservedWords, first) {
 			panic(fmt.Sprintf("framework: parameter %s: names cannot begin with %s", s.Name, first))
 		}
-		if _, ok := r.specs[s.Name]; ok {
+		if _, ok := r.specByName[s.Name]; ok {
 			panic(fmt.Sprintf("framework: parameter %s is registered twice", s.Name))
 		}
 		env := EnvName(s.Name)
-		if other, ok := r.env[env]; ok {
+		if other, ok := r.nameByVariable[env]; ok {
 			panic(fmt.Sprintf("framework: parameters %s and %s would share the environment variable %s", other, s.Name, env))
 		}
 		s.DefaultSource = SourceDefault
-		r.env[env] = s.Name
-		r.specs[s.Name] = &s
+		r.nameByVariable[env] = s.Name
+		r.specByName[s.Name] = &s
 	}
 }
 
@@ -120,17 +119,17 @@ func (r *Registry) SetNode(kind Kind, name, node string) {
 	if _, there := r.Lookup(kind, node); e.component == nil || !there {
 		panic(fmt.Sprintf("framework: %s %s for the node, of %s, which are not both registered", kind, node, name))
 	}
-	e.node = node
+	e.nodeComponent = node
 	r.components[ComponentName(kind, name)] = e
 }
 
 // Node returns the component that SetNode has named, or "".
 func (r *Registry) Node(kind Kind, name string) string {
-	return r.components[ComponentName(kind, name)].node
+	return r.components[ComponentName(kind, name)].nodeComponent
 }
 
 // SetDefault overrides the default of a parameter, as components.yaml does. The parameter may be registered later. Defaults reports unknown names.
-func (r *Registry) SetDefault(name, value string) { r.defaults[name] = value }
+func (r *Registry) SetDefault(name, value string) { r.manifestDefaults[name] = value }
 
 // Kinds returns the frameworks of ferry, then others in the order of registration.
 func (r *Registry) Kinds() []Kind { return slices.Clone(r.kinds) }
@@ -154,7 +153,7 @@ func (r *Registry) Lookup(kind Kind, name string) (Component, bool) {
 
 // EnvParam returns the parameter of an environment variable. The variable's name does not determine it, because '_' replaces both '.' and itself.
 func (r *Registry) EnvParam(variable string) (name string, ok bool) {
-	name, ok = r.env[variable]
+	name, ok = r.nameByVariable[variable]
 	return name, ok
 }
 
@@ -169,13 +168,13 @@ func (r *Registry) EnvParamRenamed(variable string) string {
 }
 
 // EnvNames returns the environment variables of all parameters, sorted.
-func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.env)) }
+func (r *Registry) EnvNames() []string { return slices.Sorted(maps.Keys(r.nameByVariable)) }
 
 // Defaults returns the default values. It returns ErrConfig if components.yaml overrides an unknown parameter or has an invalid value.
 func (r *Registry) Defaults() (*Values, error) {
-	base, specs := valuesOf(r.specs), maps.Clone(r.specs)
-	for _, name := range slices.Sorted(maps.Keys(r.defaults)) {
-		text := r.defaults[name]
+	base, specs := valuesOf(r.specByName), maps.Clone(r.specByName)
+	for _, name := range slices.Sorted(maps.Keys(r.manifestDefaults)) {
+		text := r.manifestDefaults[name]
 		if err := base.Check(Setting{Name: name, Value: text, Source: SourceManifest}); err != nil {
 			return nil, err
 		}

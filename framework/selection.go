@@ -26,7 +26,7 @@ type Selection struct {
 	// name.
 	Verdicts []Verdict
 
-	list *selectionList
+	requestedList *selectionList
 	// Reason why the first of Chosen precedes higher priorities. See PreferNetwork.
 	preferredReason string
 }
@@ -57,7 +57,7 @@ func (r *Registry) Select(ctx context.Context, kind Kind, vals *Values) (*Select
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{Kind: kind, list: list}
+	s := &Selection{Kind: kind, requestedList: list}
 	for _, p := range probed {
 		switch {
 		case p.Component == nil: // Not built.
@@ -177,7 +177,7 @@ func (r *Registry) checkNames(list *selectionList) error {
 // checkBound returns an error unless every component in the list was chosen.
 func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) error {
 	var missing []string
-	for _, name := range s.list.names {
+	for _, name := range s.requestedList.names {
 		if v := s.verdict(name); v.Status != StatusSelected {
 			missing = append(missing, v.describe())
 		}
@@ -199,7 +199,7 @@ func (r *Registry) checkBound(ctx context.Context, s *Selection, vals *Values) e
 	if len(usable) > 0 {
 		exists = "usable here: " + strings.Join(usable, ", ")
 	}
-	return fmt.Errorf("%w: %s: %s; %s", ErrConfig, s.list, strings.Join(missing, "; "), exists)
+	return fmt.Errorf("%w: %s: %s; %s", ErrConfig, s.requestedList, strings.Join(missing, "; "), exists)
 }
 
 func (s *Selection) verdict(name string) *Verdict {
@@ -221,24 +221,24 @@ func (s *Selection) Fail(name string, cause error) error {
 	s.Chosen = slices.Delete(s.Chosen, i, i+1)
 	v := s.verdict(name)
 	v.Status, v.Reason, v.Hint = StatusFailed, withoutOwner(s.Kind, name, cause), ""
-	if !s.list.isBinding() {
+	if !s.requestedList.isBinding() {
 		return nil
 	}
 	if inner, ok := errors.AsType[*requestError](cause); ok {
 		return inner // A requested component caused the failure.
 	}
-	return &requestError{list: s.list.String(), name: name, reason: v.Reason, cause: cause}
+	return &requestError{listText: s.requestedList.String(), name: name, reason: v.Reason, cause: cause}
 }
 
 // requestError is the failure of a component that was requested by name. It matches ErrConfig.
 type requestError struct {
-	list, name string
-	reason     string // Of the cause.
-	cause      error
+	listText, name string
+	reason         string // Of the cause.
+	cause          error
 }
 
 func (e *requestError) Error() string {
-	return fmt.Sprintf("%v: %s: %s failed: %s", ErrConfig, e.list, e.name, e.reason)
+	return fmt.Sprintf("%v: %s: %s failed: %s", ErrConfig, e.listText, e.name, e.reason)
 }
 
 // Unwrap returns ErrConfig and the cause.
@@ -297,10 +297,10 @@ func (s *Selection) TakeFirst() (Choice, error) {
 		v := s.verdict(c.Verdict.Name)
 		v.Status = StatusNotSelected
 		switch {
-		case s.preferredReason != "" && s.list.kind == PML && !s.list.allows(won.Name):
+		case s.preferredReason != "" && s.requestedList.kind == PML && !s.requestedList.allows(won.Name):
 			v.Reason = s.preferredReason
-		case len(s.list.names) > 0 && !s.list.isExclusion:
-			v.Reason = fmt.Sprintf("after %s in list %s", won.Name, s.list)
+		case len(s.requestedList.names) > 0 && !s.requestedList.isExclusion:
+			v.Reason = fmt.Sprintf("after %s in list %s", won.Name, s.requestedList)
 		case v.Priority < won.Priority:
 			v.Reason = fmt.Sprintf("priority %d < %s's %d", v.Priority, won.Name, won.Priority)
 		default:
@@ -318,7 +318,7 @@ func (s *Selection) CheckChosen() error {
 		return nil
 	}
 	sentinel := ErrUnsupported
-	if len(s.list.names) > 0 {
+	if len(s.requestedList.names) > 0 {
 		sentinel = ErrConfig
 	}
 	if len(s.Verdicts) == 0 {

@@ -37,16 +37,16 @@ func (v Value) isSet() bool { return v.Source != SourceDefault && v.Source != So
 // safe for concurrent use. (*Registry).Defaults makes the first one.
 type Values struct {
 	// Shared between Values and immutable.
-	specs map[string]*ParamSpec
+	specByName map[string]*ParamSpec
 	// One for each spec.
-	values map[string]Value
+	valueByName map[string]Value
 }
 
 // valuesOf returns the defaults of specs. It keeps specs.
 func valuesOf(specs map[string]*ParamSpec) *Values {
 	v := &Values{specs, make(map[string]Value, len(specs))}
 	for name, s := range specs {
-		v.values[name] = Value{Text: s.Default, Source: s.DefaultSource}
+		v.valueByName[name] = Value{Text: s.Default, Source: s.DefaultSource}
 	}
 	return v
 }
@@ -54,13 +54,13 @@ func valuesOf(specs map[string]*ParamSpec) *Values {
 // Get returns the value of the parameter name; ok is false if there is no such
 // parameter.
 func (v *Values) Get(name string) (value Value, ok bool) {
-	value, ok = v.values[name]
+	value, ok = v.valueByName[name]
 	return value, ok
 }
 
 // Spec returns the description of the parameter name.
 func (v *Values) Spec(name string) (spec ParamSpec, ok bool) {
-	s, ok := v.specs[name]
+	s, ok := v.specByName[name]
 	if !ok {
 		return ParamSpec{}, false
 	}
@@ -68,7 +68,7 @@ func (v *Values) Spec(name string) (spec ParamSpec, ok bool) {
 }
 
 // Names returns the full names of all parameters, sorted.
-func (v *Values) Names() []string { return slices.Sorted(maps.Keys(v.specs)) }
+func (v *Values) Names() []string { return slices.Sorted(maps.Keys(v.specByName)) }
 
 // With returns Values with the texts of set, all from source. It does not change v. Errors are those of Set.
 func (v *Values) With(source string, set map[string]string) (*Values, error) {
@@ -84,9 +84,9 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 	if err := v.Check(settings...); err != nil {
 		return nil, err
 	}
-	w := &Values{v.specs, maps.Clone(v.values)}
+	w := &Values{v.specByName, maps.Clone(v.valueByName)}
 	for _, s := range settings {
-		w.values[s.Name] = Value{s.Value, s.Source, s.IsStanding}
+		w.valueByName[s.Name] = Value{s.Value, s.Source, s.IsStanding}
 	}
 	return w, nil
 }
@@ -95,7 +95,7 @@ func (v *Values) Set(settings ...Setting) (*Values, error) {
 // parameter does not accept. Both messages have the source.
 func (v *Values) Check(settings ...Setting) error {
 	for _, s := range settings {
-		spec, ok := v.specs[s.Name]
+		spec, ok := v.specByName[s.Name]
 		if !ok {
 			return fmt.Errorf("%w: unknown parameter %q (%s)%s", ErrConfig, s.Name, s.Source, v.nearest(s.Name))
 		}
@@ -120,11 +120,11 @@ func (v *Values) nearest(name string) string {
 
 // parsedValue returns the value of the parameter name.
 func (v *Values) parsedValue(name string) (any, error) {
-	value, ok := v.values[name]
+	value, ok := v.valueByName[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: parameter %s is not registered%s", ErrConfig, name, v.nearest(name))
 	}
-	parsed, err := v.specs[name].parse(value.Text)
+	parsed, err := v.specByName[name].parse(value.Text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: parameter %s (%s): %w", ErrConfig, name, value.Source, err)
 	}
@@ -135,8 +135,8 @@ func (v *Values) parsedValue(name string) (any, error) {
 // "4096") are equal. A parameter that only one of them has differs.
 func (v *Values) Diff(w *Values, scope string) []string {
 	var names []string
-	specs := maps.Clone(v.specs)
-	maps.Copy(specs, w.specs)
+	specs := maps.Clone(v.specByName)
+	maps.Copy(specs, w.specByName)
 	for name, spec := range specs {
 		if spec.Scope == scope && !v.hasSameValue(w, name) {
 			names = append(names, name)
@@ -156,7 +156,7 @@ func (v *Values) hasSameValue(w *Values, name string) bool {
 func (v *Values) String() string {
 	var set []string
 	for _, name := range v.Names() {
-		if value, spec := v.values[name], v.specs[name]; value.Source != spec.DefaultSource {
+		if value, spec := v.valueByName[name], v.specByName[name]; value.Source != spec.DefaultSource {
 			set = append(set, fmt.Sprintf("%s=%s (%s)", name, spec.Redact(value.Text), value.Source))
 		}
 	}

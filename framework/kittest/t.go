@@ -16,14 +16,14 @@ import (
 type T struct {
 	ctx  context.Context
 	stop context.CancelCauseFunc
-	// Goroutines of Go.
-	begun sync.WaitGroup
+	// Those of Go.
+	goroutines sync.WaitGroup
 
-	mu     sync.Mutex
-	failed bool
-	errs   []error
-	after  []func() error
-	state  func() string
+	mu            sync.Mutex
+	hasFailed     bool
+	errs          []error
+	cleanups      []func() error
+	describeState func() string
 }
 
 // cleanupLimit is the time for cleanup after the end of the context.
@@ -59,7 +59,7 @@ func Run(ctx context.Context, f func(*T)) error {
 // hangReport returns the output of OnHang. It has a limit, because the hung case may hold a lock.
 func (t *T) hangReport() string {
 	t.mu.Lock()
-	state := t.state
+	state := t.describeState
 	t.mu.Unlock()
 	if state == nil {
 		return ""
@@ -75,8 +75,8 @@ func (t *T) hangReport() string {
 }
 
 func (t *T) cleanup() {
-	t.begun.Wait()
-	for _, f := range slices.Backward(t.after) {
+	t.goroutines.Wait()
+	for _, f := range slices.Backward(t.cleanups) {
 		if err := f(); err != nil {
 			t.Errorf("%w", err)
 		}
@@ -100,14 +100,14 @@ func (t *T) Context() context.Context { return t.ctx }
 func (t *T) Cleanup(f func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.after = append(t.after, f)
+	t.cleanups = append(t.cleanups, f)
 }
 
 // OnHang sets the function that describes the state of a hung case.
 func (t *T) OnHang(state func() string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = state
+	t.describeState = state
 }
 
 // Errorf records a failure without ending the case. It ignores failures after the end of the context, which are
@@ -127,7 +127,7 @@ func (t *T) Errorf(format string, args ...any) {
 func (t *T) Fatalf(format string, args ...any) {
 	t.Errorf(format, args...)
 	t.mu.Lock()
-	t.failed = true
+	t.hasFailed = true
 	t.mu.Unlock()
 	t.stop(errOver)
 	runtime.Goexit()
@@ -198,14 +198,14 @@ func (t *T) Until(what string, cond func() bool) {
 // of the case waits for f as well.
 func (t *T) Go(f func()) (wait func()) {
 	done := make(chan struct{})
-	t.begun.Go(func() {
+	t.goroutines.Go(func() {
 		defer close(done)
 		f()
 	})
 	return func() {
 		<-done
 		t.mu.Lock()
-		failed := t.failed
+		failed := t.hasFailed
 		t.mu.Unlock()
 		if failed {
 			runtime.Goexit()
