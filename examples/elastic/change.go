@@ -26,38 +26,38 @@ func (m *member) publish(ctx context.Context, change mpi.Change) error {
 // integrate agrees on a change with the members and the added processes.
 func (m *member) integrate(ctx context.Context, delta string) error {
 	if m.isAsync {
-		m.delta = delta
-		m.integration = m.session.IntegrateAsync(delta, "")
+		m.lastDelta = delta
+		m.pendingIntegration = m.session.IntegrateAsync(delta, "")
 		return nil
 	}
 	return m.integrateNow(ctx, delta)
 }
 
 func (m *member) integrateNow(ctx context.Context, delta string) error {
-	m.delta = delta
+	m.lastDelta = delta
 	integration, err := m.session.Integrate(ctx, delta, "")
 	return m.complete(ctx, integration, err)
 }
 
 // awaitIntegration ends an asynchronous integration.
 func (m *member) awaitIntegration(ctx context.Context) error {
-	integration, err := m.integration.Wait(ctx)
-	m.integration = nil
+	integration, err := m.pendingIntegration.Wait(ctx)
+	m.pendingIntegration = nil
 	return m.complete(ctx, integration, err)
 }
 
 // complete adopts the result of an integration. All members have the same one. If the change
 // is undone, they continue as before.
 func (m *member) complete(ctx context.Context, integration mpi.Integration, err error) error {
-	isOwn := m.to > 0 || m.comm == nil // Not a user's.
+	isOwn := m.targetSize > 0 || m.comm == nil // Not a user's.
 	switch {
 	case err == nil:
 		return m.adopt(ctx, integration)
-	case isUndone(err) && !(isOwn && m.undone >= 2*attempts):
-		m.undone++
+	case isUndone(err) && !(isOwn && m.undoneCount >= 2*attempts):
+		m.undoneCount++
 		return nil
 	}
-	return fmt.Errorf("%d changes undone: %v", m.undone, err) // Without the class, which isFailure accepts.
+	return fmt.Errorf("%d changes undone: %v", m.undoneCount, err) // Without the class, which isFailure accepts.
 }
 
 // isUndone reports whether err is the end of a change by a death, by a deadline, or by a user who withdraws it.

@@ -22,17 +22,17 @@ const (
 type decision struct {
 	action action
 	// With doIntegrate.
-	delta string
+	deltaPset string
 }
 
 // broadcast returns the decision of rank 0.
 func (d decision) broadcast(ctx context.Context, comm *mpi.Comm) (decision, error) {
-	header := []int64{int64(d.action), int64(len(d.delta))}
+	header := []int64{int64(d.action), int64(len(d.deltaPset))}
 	if err := mpi.Bcast(ctx, comm, header, 0); err != nil {
 		return d, err
 	}
 	name := make([]byte, header[1])
-	copy(name, d.delta)
+	copy(name, d.deltaPset)
 	err := mpi.Bcast(ctx, comm, name, 0)
 	return decision{action(header[0]), string(name)}, err
 }
@@ -41,18 +41,18 @@ func (d decision) broadcast(ctx context.Context, comm *mpi.Comm) (decision, erro
 // requests them.
 func (m *member) decide(ctx context.Context) (decision, error) {
 	switch {
-	case m.integration != nil && isDone(m.integration):
+	case m.pendingIntegration != nil && isDone(m.pendingIntegration):
 		return decision{action: doAdopt}, nil
-	case m.integration != nil:
+	case m.pendingIntegration != nil:
 		return decision{action: doWork}, nil
 	case m.isOver():
 		return decision{action: doEnd}, nil
-	case m.to > 0:
+	case m.targetSize > 0:
 		if err := m.requestChange(ctx); err != nil {
 			return decision{}, err
 		}
 	}
-	change, ok, err := m.session.ResourceChange(ctx, m.pset)
+	change, ok, err := m.session.ResourceChange(ctx, m.mainPset)
 	if err != nil || !ok || change.Type == mpi.ChangeFailed { // m.watch.alive ends after a failure.
 		return decision{action: doWork}, err
 	}
@@ -63,35 +63,35 @@ func (m *member) decide(ctx context.Context) (decision, error) {
 }
 
 func (m *member) isOver() bool {
-	if m.to > 0 {
-		return m.state.Changes >= m.rounds
+	if m.targetSize > 0 {
+		return m.state.ChangeCount >= m.wantedChanges
 	}
-	return time.Now().After(m.state.End)
+	return time.Now().After(m.state.EndTime)
 }
 
 // requestChange requests the next change between the initial number of processes and m.to.
 func (m *member) requestChange(ctx context.Context) (err error) {
-	if m.request != nil && !isDone(m.request) {
+	if m.pendingRequest != nil && !isDone(m.pendingRequest) {
 		return nil
 	}
-	if m.request != nil {
-		_, err = m.request.Wait(ctx)
-		m.request = nil
+	if m.pendingRequest != nil {
+		_, err = m.pendingRequest.Wait(ctx)
+		m.pendingRequest = nil
 		return ignoreOthers(err)
 	}
 	op, args := m.nextChange()
 	if m.isAsync {
-		m.request = m.session.PsetOpAsync(op, []string{m.pset}, args)
+		m.pendingRequest = m.session.PsetOpAsync(op, []string{m.mainPset}, args)
 		return nil
 	}
-	_, err = m.session.PsetOp(ctx, op, []string{m.pset}, args)
+	_, err = m.session.PsetOp(ctx, op, []string{m.mainPset}, args)
 	return ignoreOthers(err)
 }
 
 // nextChange returns the next change, and turns at both ends of the way.
 func (m *member) nextChange() (mpi.PsetOp, mpi.PsetArgs) {
 	size := m.comm.Size()
-	from, to := m.state.Initial, m.to
+	from, to := m.state.InitialSize, m.targetSize
 	if m.state.IsBack {
 		from, to = to, from
 	}

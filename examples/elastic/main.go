@@ -26,20 +26,20 @@ import (
 )
 
 type options struct {
-	to          int
-	rounds      int
-	isOneChange bool
-	isAsync     bool
-	duration    time.Duration
+	targetSize    int
+	wantedChanges int
+	isOneChange   bool
+	isAsync       bool
+	runTime       time.Duration
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.to, "to", 0, "change from the initial number of processes to `N`, back, and so on, by one process per change")
-	flag.IntVar(&o.rounds, "rounds", 10, "with -to: number of changes `R`, with a round of work before each, and one after the last")
+	flag.IntVar(&o.targetSize, "to", 0, "change from the initial number of processes to `N`, back, and so on, by one process per change")
+	flag.IntVar(&o.wantedChanges, "rounds", 10, "with -to: number of changes `R`, with a round of work before each, and one after the last")
 	flag.BoolVar(&o.isOneChange, "step", false, "with -to: add or remove all processes in one change")
 	flag.BoolVar(&o.isAsync, "async", false, "continue to work while processes start and integrate")
-	flag.DurationVar(&o.duration, "for", 0, "request no change, and take those of ferry resize, for this time")
+	flag.DurationVar(&o.runTime, "for", 0, "request no change, and take those of ferry resize, for this time")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "elastic:", err)
@@ -48,15 +48,15 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.to < 0 || o.duration < 0 || (o.to > 0) == (o.duration > 0) || o.rounds < 1 {
-		return fmt.Errorf("-to %d -rounds %d -for %v: want either -to or -for, and at least 1 round", o.to, o.rounds, o.duration)
+	if o.targetSize < 0 || o.runTime < 0 || (o.targetSize > 0) == (o.runTime > 0) || o.wantedChanges < 1 {
+		return fmt.Errorf("-to %d -rounds %d -for %v: want either -to or -for, and at least 1 round", o.targetSize, o.wantedChanges, o.runTime)
 	}
 	session, err := mpi.OpenSession(ctx)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	m := &member{options: o, session: session, watch: watch{stop: func() {}}}
+	m := &member{options: o, session: session, watch: watch{stopWatching: func() {}}}
 	defer m.disconnect()
 
 	err = m.join(ctx)
@@ -79,10 +79,10 @@ func run(ctx context.Context, o options) error {
 // round works, and takes part in the decision of rank 0. The members then enter an
 // integration, or change to its set, after the same round.
 func (m *member) round(ctx context.Context) error {
-	if err := work(m.watch.alive, m.comm, m.state.Round); err != nil {
+	if err := work(m.watch.aliveCtx, m.comm, m.state.RoundsDone); err != nil {
 		return err
 	}
-	m.state.Round++
+	m.state.RoundsDone++
 	m.deleteOldSets(ctx)
 	var d decision
 	var err error
@@ -91,12 +91,12 @@ func (m *member) round(ctx context.Context) error {
 			return err
 		}
 	}
-	if d, err = d.broadcast(m.watch.alive, m.comm); err != nil {
+	if d, err = d.broadcast(m.watch.aliveCtx, m.comm); err != nil {
 		return err
 	}
 	switch d.action {
 	case doIntegrate:
-		return m.integrate(ctx, d.delta)
+		return m.integrate(ctx, d.deltaPset)
 	case doAdopt:
 		return m.awaitIntegration(ctx)
 	case doEnd:
@@ -108,13 +108,13 @@ func (m *member) round(ctx context.Context) error {
 // end waits until all members have received the decision. From here on, ends of members are no
 // failures.
 func (m *member) end(ctx context.Context) error {
-	m.watch.stop()
+	m.watch.stopWatching()
 	rank := m.comm.Rank()
 	if err := mpi.Barrier(ctx, m.comm); err != nil && !isFailure(err) {
 		return err
 	}
 	if rank == 0 {
-		fmt.Printf("ok: %d rounds and %d changes, %d processes at the end\n", m.state.Round, m.state.Changes, m.comm.Size())
+		fmt.Printf("ok: %d rounds and %d changes, %d processes at the end\n", m.state.RoundsDone, m.state.ChangeCount, m.comm.Size())
 	}
 	return nil
 }

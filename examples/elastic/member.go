@@ -27,8 +27,8 @@ type member struct {
 	options
 	session *mpi.Session
 	state   state
-	// The main set, the processes that compute.
-	pset string
+	// The processes that compute.
+	mainPset string
 	// Of the main set; nil during a recovery.
 	comm *mpi.Comm
 	// For rank 0 to delete.
@@ -36,26 +36,25 @@ type member struct {
 	watch   watch // Of the main set.
 
 	// Of rank 0, with -async.
-	request *mpi.Future[[]string]
-	// In progress, with -async.
-	integration *mpi.Future[mpi.Integration]
+	pendingRequest *mpi.Future[[]string]
+	// With -async.
+	pendingIntegration *mpi.Future[mpi.Integration]
 	// Of the latest integration.
-	delta string
+	lastDelta string
 	// Consecutive changes that were undone.
-	undone int
+	undoneCount int
 }
 
 // state is everything that an added process needs to continue. It travels as data of the main set.
 type state struct {
-	// Completed rounds of work.
-	Round int64
+	RoundsDone int64
 	// Integrated changes.
-	Changes int
-	// Number of processes at the start.
-	Initial int
-	// With -to, the way is back to Initial.
-	IsBack bool
-	End    time.Time // With -for.
+	ChangeCount int
+	// Number of processes.
+	InitialSize int
+	// With -to, the way is back to InitialSize.
+	IsBack  bool
+	EndTime time.Time // With -for.
 }
 
 const stateKey = "state"
@@ -68,9 +67,9 @@ func (m *member) join(ctx context.Context) error {
 		return err
 	}
 	if !world.Dynamic {
-		m.state = state{Initial: world.Size, End: time.Now().Add(m.duration)}
-		if m.to == world.Size {
-			return fmt.Errorf("-to %d: the job has that many processes already", m.to)
+		m.state = state{InitialSize: world.Size, EndTime: time.Now().Add(m.runTime)}
+		if m.targetSize == world.Size {
+			return fmt.Errorf("-to %d: the job has that many processes already", m.targetSize)
 		}
 		return m.connect(ctx, world.Name)
 	}
@@ -97,31 +96,31 @@ func (m *member) adopt(ctx context.Context, integration mpi.Integration) error {
 	if err := json.Unmarshal(value, &m.state); err != nil {
 		return err
 	}
-	m.state.Changes++
-	m.request, m.integration, m.undone = nil, nil, 0
-	m.oldSets = append(m.oldSets, m.pset, m.delta)
+	m.state.ChangeCount++
+	m.pendingRequest, m.pendingIntegration, m.undoneCount = nil, nil, 0
+	m.oldSets = append(m.oldSets, m.mainPset, m.lastDelta)
 	return m.connect(ctx, integration.Pset)
 }
 
 // connect makes the communicator of a set, and watches its members.
 func (m *member) connect(ctx context.Context, pset string) error {
-	m.pset = pset
+	m.mainPset = pset
 	group, err := m.session.Group(ctx, pset)
 	if err != nil {
 		return err
 	}
-	if m.delta != "" && group.Rank() == 0 {
-		if err := m.session.FinishChange(ctx, m.delta); err != nil {
+	if m.lastDelta != "" && group.Rank() == 0 {
+		if err := m.session.FinishChange(ctx, m.lastDelta); err != nil {
 			return err
 		}
 	}
-	m.watch.stop()
+	m.watch.stopWatching()
 	m.watch = newWatch(ctx, m.session, pset)
-	if m.comm, err = mpi.CommFromGroup(m.watch.alive, group, "org.example.elastic"); err != nil {
+	if m.comm, err = mpi.CommFromGroup(m.watch.aliveCtx, group, "org.example.elastic"); err != nil {
 		return err
 	}
-	if m.comm.Rank() == 0 && m.duration > 0 {
-		fmt.Printf("%d processes after %d rounds\n", m.comm.Size(), m.state.Round)
+	if m.comm.Rank() == 0 && m.runTime > 0 {
+		fmt.Printf("%d processes after %d rounds\n", m.comm.Size(), m.state.RoundsDone)
 	}
 	return nil
 }

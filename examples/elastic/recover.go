@@ -16,16 +16,16 @@ const patience = 30 * time.Second
 // their contexts end.
 func (m *member) recover(ctx context.Context) error {
 	m.disconnect()
-	m.request = nil
-	if m.integration != nil {
-		integration, err := m.integration.Wait(ctx)
-		m.integration = nil
+	m.pendingRequest = nil
+	if m.pendingIntegration != nil {
+		integration, err := m.pendingIntegration.Wait(ctx)
+		m.pendingIntegration = nil
 		if err == nil { // It was complete before the failure.
 			return m.adopt(ctx, integration)
 		}
 	}
 	for m.comm == nil {
-		change, ok, err := m.session.ResourceChange(ctx, m.pset)
+		change, ok, err := m.session.ResourceChange(ctx, m.mainPset)
 		switch {
 		case errors.Is(err, mpi.ErrProcFailed): // Under launchers other than ferry run, rank 0 of the job holds the sets.
 			// Without the class, which isFailure accepts.
@@ -53,7 +53,7 @@ func (m *member) recover(ctx context.Context) error {
 // removeFailed requests the replacement of the members that have ended, as the first of the
 // others. The others wait for the change.
 func (m *member) removeFailed(ctx context.Context, failed string) error {
-	all, err := m.session.Group(ctx, m.pset)
+	all, err := m.session.Group(ctx, m.mainPset)
 	if err != nil {
 		return err
 	}
@@ -65,22 +65,22 @@ func (m *member) removeFailed(ctx context.Context, failed string) error {
 		return m.awaitChange()
 	}
 	m.oldSets = append(m.oldSets, failed)
-	if m.undone < attempts && !m.isOver() {
-		_, err = m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.pset}, mpi.PsetArgs{Add: ended.Size(), Sub: ended.Size(), Partial: true})
+	if m.undoneCount < attempts && !m.isOver() {
+		_, err = m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.mainPset}, mpi.PsetArgs{Add: ended.Size(), Sub: ended.Size(), Partial: true})
 		if !errors.Is(err, mpi.ErrUnsupported) {
 			return ignoreOthers(err)
 		}
 	}
-	_, err = m.session.PsetOp(ctx, mpi.PsetShrink, []string{m.pset}, mpi.PsetArgs{})
+	_, err = m.session.PsetOp(ctx, mpi.PsetShrink, []string{m.mainPset}, mpi.PsetArgs{})
 	return ignoreOthers(err)
 }
 
 // awaitChange waits for a change that was not there before.
 func (m *member) awaitChange() error {
 	select {
-	case <-m.watch.events:
+	case <-m.watch.changeEvents:
 		return nil
 	case <-time.After(patience):
-		return fmt.Errorf("no change of %q for %v after a failure", m.pset, patience)
+		return fmt.Errorf("no change of %q for %v after a failure", m.mainPset, patience)
 	}
 }

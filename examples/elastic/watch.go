@@ -10,10 +10,10 @@ import (
 // change is reported once per process.
 type watch struct {
 	// Ends when a member of the set has ended.
-	alive context.Context
+	aliveCtx context.Context
 	// Receives after each change.
-	events chan struct{}
-	stop   func()
+	changeEvents chan struct{}
+	stopWatching func()
 }
 
 // newWatch begins to follow a set. All communication of its members takes the context alive, which
@@ -32,7 +32,7 @@ func newWatch(ctx context.Context, session *mpi.Session, pset string) watch {
 				end(errEnded)
 			} // Rank 0 announces others after the round.
 			select {
-			case w.events <- struct{}{}:
+			case w.changeEvents <- struct{}{}:
 			default:
 			}
 		}

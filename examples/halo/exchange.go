@@ -8,11 +8,11 @@ import (
 
 // halo exchanges the cells around a block with the 26 neighbors of a rank.
 type halo struct {
-	coords     []int
-	directions [][3]int
-	graph      *mpi.Graph
-	send, recv []uint32
-	exchanging *mpi.Persistent
+	coords               []int
+	directions           [][3]int
+	graph                *mpi.Graph
+	sendCells, recvCells []uint32
+	exchangeRequest      *mpi.Persistent
 }
 
 // newHalo creates the graph of the neighbors. Source i is the rank opposite to destination i, so that blocks
@@ -49,11 +49,11 @@ func newHalo(ctx context.Context, cart *mpi.Cart, n int) (*halo, error) {
 		}
 		counts, cells = append(counts, count), cells+count
 	}
-	h.send, h.recv = make([]uint32, cells), make([]uint32, cells)
+	h.sendCells, h.recvCells = make([]uint32, cells), make([]uint32, cells)
 	if h.graph, err = mpi.NewAdjacentGraph(ctx, cart.Comm(), neighbors); err != nil {
 		return nil, err
 	}
-	h.exchanging, err = mpi.NeighborAlltoallvInit(ctx, h.graph.Comm(), h.send, counts, nil, h.recv, counts, nil)
+	h.exchangeRequest, err = mpi.NeighborAlltoallvInit(ctx, h.graph.Comm(), h.sendCells, counts, nil, h.recvCells, counts, nil)
 	return h, err
 }
 
@@ -66,17 +66,17 @@ func (h *halo) neighbor(cart *mpi.Cart, d [3]int, sign int) (int, error) {
 func (h *halo) exchange(ctx context.Context, b *block) error {
 	i := 0
 	for _, d := range h.directions {
-		b.region(d, 1, 0, func(cell *uint32) { h.send[i] = *cell; i++ })
+		b.region(d, 1, 0, func(cell *uint32) { h.sendCells[i] = *cell; i++ })
 	}
-	if err := h.exchanging.Start(); err != nil {
+	if err := h.exchangeRequest.Start(); err != nil {
 		return err
 	}
-	if _, err := h.exchanging.Wait(ctx); err != nil {
+	if _, err := h.exchangeRequest.Wait(ctx); err != nil {
 		return err
 	}
 	i = 0
 	for _, d := range h.directions { // Cells sent in a direction arrive at the opposite side.
-		b.region(d, -1, 1, func(cell *uint32) { *cell = h.recv[i]; i++ })
+		b.region(d, -1, 1, func(cell *uint32) { *cell = h.recvCells[i]; i++ })
 	}
 	return nil
 }
@@ -104,6 +104,6 @@ func (b *block) region(d [3]int, sign, outside int, f func(*uint32)) {
 }
 
 func (h *halo) close() {
-	_ = h.exchanging.Free()
+	_ = h.exchangeRequest.Free()
 	_ = h.graph.Comm().Close()
 }

@@ -37,7 +37,7 @@ func (m *member) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.saved = initialCheckpoint(m.grid, group.Rank(), group.Size())
+	m.savedState = initialCheckpoint(m.gridSize, group.Rank(), group.Size())
 	m.mustRestore = m.comm.Size() < group.Size()
 	return nil
 }
@@ -45,10 +45,10 @@ func (m *member) join(ctx context.Context) error {
 // initialCheckpoint returns the state of a rank before the first step, without communication.
 func initialCheckpoint(grid, rank, ranks int) (c checkpoint) {
 	first, rows := share(grid, rank, ranks)
-	c.own = newBlock(grid, first, rows)
+	c.ownBlock = newBlock(grid, first, rows)
 	if ranks > 1 {
 		first, rows = share(grid, (rank+ranks-1)%ranks, ranks)
-		c.copies = []block{newBlock(grid, first, rows)}
+		c.otherCopies = []block{newBlock(grid, first, rows)}
 	}
 	return c
 }
@@ -56,7 +56,7 @@ func initialCheckpoint(grid, rank, ranks int) (c checkpoint) {
 // connect makes the communicator of the live members of a set. All of them learn of a death before the communicator exists from
 // the same error.
 func (m *member) connect(ctx context.Context, pset string) error {
-	m.pset = pset
+	m.mainPset = pset
 	group, err := m.session.Group(ctx, pset)
 	for err == nil {
 		m.disturbAt(ctx, pointConnect)
@@ -70,7 +70,7 @@ func (m *member) connect(ctx context.Context, pset string) error {
 		if !errors.As(err, &missing) || len(missing.Missing) > 0 {
 			return err
 		}
-		m.recoveries++
+		m.recoveryCount++
 		group, err = without(group, missing.Failed)
 	}
 	return err
@@ -91,20 +91,20 @@ func without(group *mpi.Group, failed []mpi.Proc) (*mpi.Group, error) {
 func (m *member) integrate(ctx context.Context, p plan) error {
 	m.disturbAt(ctx, pointIntegrate)
 	isFirst := m.comm.Rank() == 0
-	integration, err := m.session.Integrate(ctx, p.Delta, "")
+	integration, err := m.session.Integrate(ctx, p.DeltaPset, "")
 	if isUndone(err) {
-		m.replacement.undone++
+		m.replacement.undoneCount++
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if isFirst && !integration.Terminate { // Otherwise the server finishes the change, which is a user's.
-		if err := m.session.FinishChange(ctx, p.Delta); err != nil {
+		if err := m.session.FinishChange(ctx, p.DeltaPset); err != nil {
 			return err
 		}
 	}
-	m.oldSets = append(m.oldSets, m.pset, p.Delta, m.replacement.failed)
+	m.oldSets = append(m.oldSets, m.mainPset, p.DeltaPset, m.replacement.failedPset)
 	return m.adopt(ctx, integration)
 }
 
@@ -119,7 +119,7 @@ func (m *member) adopt(ctx context.Context, integration mpi.Integration) error {
 	if integration.Terminate {
 		return errLeaves
 	}
-	m.changes++
+	m.changeCount++
 	m.replacement, m.mustRestore = replacement{}, true
 	return m.connect(ctx, integration.Pset)
 }

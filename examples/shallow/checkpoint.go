@@ -9,17 +9,17 @@ import (
 // checkpoint is the state of a rank after some steps. It is valid once all members have agreed that each of
 // them has it. Its cells do not change.
 type checkpoint struct {
-	step int
-	// Of the water, in seconds.
-	time float64
-	own  block
+	atStep int
+	// In seconds.
+	waterTime float64
+	ownBlock  block
 	// Of the rows of other ranks.
-	copies []block
+	otherCopies []block
 }
 
 // blocks returns all blocks that have rows.
 func (c *checkpoint) blocks() (all []block) {
-	for _, b := range append([]block{c.own}, c.copies...) {
+	for _, b := range append([]block{c.ownBlock}, c.otherCopies...) {
 		if len(b.cells) > 0 {
 			all = append(all, b)
 		}
@@ -30,7 +30,7 @@ func (c *checkpoint) blocks() (all []block) {
 // row returns a row if a block has it.
 func (c *checkpoint) row(grid, row int) []cell {
 	for _, b := range c.blocks() {
-		if i := (row - b.first) * grid; i >= 0 && i < len(b.cells) {
+		if i := (row - b.firstRow) * grid; i >= 0 && i < len(b.cells) {
 			return b.cells[i : i+grid]
 		}
 	}
@@ -64,10 +64,10 @@ func (m *member) all() []bool {
 // replicate returns the state with copies of the blocks that this rank holds for others.
 func (m *member) replicate(ctx context.Context, state checkpoint, stays []bool) (checkpoint, error) {
 	m.disturbAt(ctx, pointReplicate)
-	state.copies = nil
+	state.otherCopies = nil
 	var requests []mpi.Request
 	for owner := range stays {
-		first, rows := share(m.grid, owner, len(stays))
+		first, rows := share(m.gridSize, owner, len(stays))
 		if rows == 0 {
 			continue
 		}
@@ -76,10 +76,10 @@ func (m *member) replicate(ctx context.Context, state checkpoint, stays []bool) 
 			var err error
 			switch m.comm.Rank() {
 			case owner:
-				request, err = mpi.Isend(m.comm, state.own.cells, holder, tagCopy)
+				request, err = mpi.Isend(m.comm, state.ownBlock.cells, holder, tagCopy)
 			case holder:
-				replica := block{first, make([]cell, rows*m.grid)}
-				state.copies = append(state.copies, replica)
+				replica := block{first, make([]cell, rows*m.gridSize)}
+				state.otherCopies = append(state.otherCopies, replica)
 				request, err = mpi.Irecv(m.comm, replica.cells, owner, tagCopy)
 			default:
 				continue

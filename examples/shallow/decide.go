@@ -22,9 +22,9 @@ const (
 type plan struct {
 	Action action
 	// Of the change.
-	Delta, Main string
-	// Whether each rank of the communicator is in Main.
-	Stays []bool
+	DeltaPset, MainPset string
+	// Whether each rank of the communicator is in MainPset.
+	StaysByRank []bool
 	// Processes join, and fewer than two members stay.
 	IsPublished bool
 }
@@ -37,10 +37,10 @@ const attempts = 3
 type replacement struct {
 	// Nil if none is in progress.
 	request *mpi.Future[[]string]
-	// Set of the dead members.
-	failed string
+	// Has the dead members.
+	failedPset string
 	// Consecutive changes and requests without success.
-	undone int
+	undoneCount int
 	// isImpossible is set if the job may not have more processes.
 	isImpossible bool
 }
@@ -76,14 +76,14 @@ func (m *member) nextPlan(ctx context.Context) (plan, error) {
 	m.announce()
 	m.deleteOldSets(ctx)
 	work := plan{Action: doSteps}
-	isOver := m.saved.step == m.steps
+	isOver := m.savedState.atStep == m.stepCount
 	if isOver {
 		work.Action = doEnd
 	}
 	if err := m.awaitReplacement(ctx, isOver); err != nil {
 		return work, err
 	}
-	change, ok, err := m.session.ResourceChange(ctx, m.pset)
+	change, ok, err := m.session.ResourceChange(ctx, m.mainPset)
 	switch {
 	case errors.Is(err, mpi.ErrUnsupported) || errors.Is(err, mpi.ErrProcFailed):
 		return work, nil // There are no process sets, or their holder has died (docs/elastic.md). The live members continue.
@@ -99,10 +99,10 @@ func (m *member) nextPlan(ctx context.Context) (plan, error) {
 
 // announce prints the number of ranks after each change of the communicator.
 func (m *member) announce() {
-	if m.announced != m.comm {
-		fmt.Fprintf(m.output, "step %d: %d ranks\n", m.saved.step, m.comm.Size())
+	if m.announcedComm != m.comm {
+		fmt.Fprintf(m.output, "step %d: %d ranks\n", m.savedState.atStep, m.comm.Size())
 	}
-	m.announced = m.comm
+	m.announcedComm = m.comm
 }
 
 // planChange returns the plan for a change of the main set, or work if the change has been undone.
@@ -114,7 +114,7 @@ func (m *member) planChange(ctx context.Context, change mpi.Change, work plan) (
 	if err != nil {
 		return work, err
 	}
-	p := plan{Action: doIntegrate, Delta: change.Delta, Main: change.Main}
+	p := plan{Action: doIntegrate, DeltaPset: change.Delta, MainPset: change.Main}
 	ranks := make([]int, m.comm.Size())
 	for rank := range ranks {
 		ranks[rank] = rank
@@ -123,7 +123,7 @@ func (m *member) planChange(ctx context.Context, change mpi.Change, work plan) (
 	staying := 0
 	for _, rank := range ranks {
 		isMember := rank != mpi.Undefined
-		if p.Stays = append(p.Stays, isMember); isMember {
+		if p.StaysByRank = append(p.StaysByRank, isMember); isMember {
 			staying++
 		}
 	}
@@ -138,16 +138,16 @@ func (m *member) replace(ctx context.Context, failed string, isOver bool) error 
 	if r.request != nil {
 		return nil
 	}
-	r.failed = failed
+	r.failedPset = failed
 	op, args := mpi.PsetShrink, mpi.PsetArgs{}
-	if !isOver && !r.isImpossible && r.undone < attempts {
+	if !isOver && !r.isImpossible && r.undoneCount < attempts {
 		dead, err := m.session.PsetInfo(ctx, failed)
 		if err != nil {
 			return err
 		}
 		op, args = mpi.PsetReplace, mpi.PsetArgs{Add: dead.Size, Sub: dead.Size, Partial: true}
 	}
-	r.request = m.session.PsetOpAsync(op, []string{m.pset}, args)
+	r.request = m.session.PsetOpAsync(op, []string{m.mainPset}, args)
 	return m.awaitReplacement(ctx, isOver)
 }
 
@@ -174,7 +174,7 @@ func (m *member) awaitReplacement(ctx context.Context, isOver bool) error {
 		r.isImpossible = true
 		return nil
 	case isUndone(err):
-		r.undone++
+		r.undoneCount++
 		return nil
 	}
 	return err

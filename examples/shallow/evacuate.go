@@ -13,15 +13,15 @@ import (
 // evacuate returns the checkpoint with all rows in the members that stay. If fewer than two members
 // stay, the rows become data of the new main set as well. Added processes read them there.
 func (m *member) evacuate(ctx context.Context, p plan) (state checkpoint, err error) {
-	state = m.saved
-	if slices.Contains(p.Stays, false) && slices.Contains(p.Stays, true) {
-		if state, err = m.replicate(ctx, m.saved, p.Stays); err != nil {
+	state = m.savedState
+	if slices.Contains(p.StaysByRank, false) && slices.Contains(p.StaysByRank, true) {
+		if state, err = m.replicate(ctx, m.savedState, p.StaysByRank); err != nil {
 			return state, err
 		}
-		state.copies = append(state.copies, m.saved.copies...) // Needed if the change is undone.
+		state.otherCopies = append(state.otherCopies, m.savedState.otherCopies...) // Needed if the change is undone.
 	}
 	if p.IsPublished {
-		err = m.publish(ctx, p.Main)
+		err = m.publish(ctx, p.MainPset)
 	}
 	if errors.Is(err, mpi.ErrPset) {
 		err = nil // The change has been undone, which Integrate reports.
@@ -31,10 +31,10 @@ func (m *member) evacuate(ctx context.Context, p plan) (state checkpoint, err er
 
 // published is the state of the job as data of a set.
 type published struct {
-	Step       int64
-	Time       float64
-	Changes    int64
-	Recoveries int64
+	Step          int64
+	WaterTime     float64
+	ChangeCount   int64
+	RecoveryCount int64
 }
 
 const publishedKey = "state"
@@ -43,15 +43,15 @@ func rowKey(row int) string { return fmt.Sprint("row/", row) }
 
 // publish stores the rows of this rank as data of a set.
 func (m *member) publish(ctx context.Context, pset string) error {
-	for i := range len(m.saved.own.cells) / m.grid {
-		if err := m.publishValue(ctx, pset, rowKey(m.saved.own.first+i), floats(m.saved.own.cells[i*m.grid:(i+1)*m.grid])); err != nil {
+	for i := range len(m.savedState.ownBlock.cells) / m.gridSize {
+		if err := m.publishValue(ctx, pset, rowKey(m.savedState.ownBlock.firstRow+i), floats(m.savedState.ownBlock.cells[i*m.gridSize:(i+1)*m.gridSize])); err != nil {
 			return err
 		}
 	}
 	if m.comm.Rank() != 0 {
 		return nil
 	}
-	return m.publishValue(ctx, pset, publishedKey, published{int64(m.saved.step), m.saved.time, int64(m.changes), int64(m.recoveries)})
+	return m.publishValue(ctx, pset, publishedKey, published{int64(m.savedState.atStep), m.savedState.waterTime, int64(m.changeCount), int64(m.recoveryCount)})
 }
 
 func (m *member) publishValue(ctx context.Context, pset, key string, value any) error {
@@ -76,22 +76,22 @@ func (m *member) fetch(ctx context.Context, pset string) error {
 	if err := m.lookUp(ctx, pset, publishedKey, &state); err != nil {
 		return err
 	}
-	m.changes, m.recoveries = int(state.Changes), int(state.Recoveries)
+	m.changeCount, m.recoveryCount = int(state.ChangeCount), int(state.RecoveryCount)
 	rank, ranks := main.Rank(), main.Size()
-	m.saved = checkpoint{step: int(state.Step), time: state.Time}
-	if m.saved.own, err = m.fetchBlock(ctx, pset, rank, ranks); err != nil || ranks == 1 {
+	m.savedState = checkpoint{atStep: int(state.Step), waterTime: state.WaterTime}
+	if m.savedState.ownBlock, err = m.fetchBlock(ctx, pset, rank, ranks); err != nil || ranks == 1 {
 		return err
 	}
 	replica, err := m.fetchBlock(ctx, pset, (rank+ranks-1)%ranks, ranks)
-	m.saved.copies = []block{replica}
+	m.savedState.otherCopies = []block{replica}
 	return err
 }
 
 // fetchBlock gets the rows of a rank.
 func (m *member) fetchBlock(ctx context.Context, pset string, rank, ranks int) (block, error) {
-	first, rows := share(m.grid, rank, ranks)
-	b := block{first: first}
-	numbers := make([]float64, 3*m.grid)
+	first, rows := share(m.gridSize, rank, ranks)
+	b := block{firstRow: first}
+	numbers := make([]float64, 3*m.gridSize)
 	for row := first; row < first+rows; row++ {
 		if err := m.lookUp(ctx, pset, rowKey(row), numbers); err != nil {
 			return b, err

@@ -20,8 +20,8 @@ type cell struct {
 
 // block is a range of consecutive rows.
 type block struct {
-	first int
-	cells []cell
+	firstRow int
+	cells    []cell
 }
 
 // share returns the rows of a rank. Ranks beyond the number of rows have none.

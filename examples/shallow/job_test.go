@@ -41,7 +41,7 @@ func TestShallow_UsersResizeAndKill_SameChecksum(t *testing.T) {
 			continue
 		}
 		out := job.Succeeds(t)
-		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{grid: grid, steps: steps, every: steps, output: io.Discard})
+		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{gridSize: grid, stepCount: steps, checkpointInterval: steps, output: io.Discard})
 		if !strings.Contains(out, fmt.Sprintf("ok: checksum %016x, ", want.checksum)) || strings.Contains(out, " 0 recoveries") {
 			t.Errorf("%s\nwant the checksum of\n%v", out, want)
 		}
@@ -97,7 +97,7 @@ func TestShallow_HolderOfSetsDies_SameChecksum(t *testing.T) {
 		if !isKilled || strings.Contains(out, " 0 recoveries, 3 ranks") {
 			continue // It was too short.
 		}
-		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{grid: grid, steps: steps, every: steps, output: io.Discard})
+		want := solveJob(t, mpitest.Job{Size: 1, Timeout: time.Minute}, options{gridSize: grid, stepCount: steps, checkpointInterval: steps, output: io.Discard})
 		if !strings.Contains(out, fmt.Sprintf("ok: checksum %016x, ", want.checksum)) || !strings.Contains(out, " 0 changes, 1 recoveries, 2 ranks at the end") {
 			t.Errorf("%s\nwant the checksum of\n%v", out, want)
 		}

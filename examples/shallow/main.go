@@ -34,10 +34,10 @@ import (
 // options are the flags.
 type options struct {
 	// Rows and columns.
-	grid  int
-	steps int
-	// Steps between checkpoints.
-	every int
+	gridSize  int
+	stepCount int
+	// In steps.
+	checkpointInterval int
 	// output receives a line from rank 0 for each change of the number of ranks.
 	output io.Writer
 	// disturb is called before each step and in each phase. Tests set it. Otherwise nil.
@@ -46,9 +46,9 @@ type options struct {
 
 func main() {
 	o := options{output: os.Stdout}
-	flag.IntVar(&o.grid, "grid", 256, "number of rows and columns `N` of the grid")
-	flag.IntVar(&o.steps, "steps", 500, "number of steps")
-	flag.IntVar(&o.every, "every", 20, "steps between checkpoints; changes of the job take place there")
+	flag.IntVar(&o.gridSize, "grid", 256, "number of rows and columns `N` of the grid")
+	flag.IntVar(&o.stepCount, "steps", 500, "number of steps")
+	flag.IntVar(&o.checkpointInterval, "every", 20, "steps between checkpoints; changes of the job take place there")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "shallow:", err)
@@ -57,8 +57,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if o.grid < 2 || o.steps < 0 || o.every < 1 {
-		return fmt.Errorf("-grid %d -steps %d -every %d: want at least 2, 0 and 1", o.grid, o.steps, o.every)
+	if o.gridSize < 2 || o.stepCount < 0 || o.checkpointInterval < 1 {
+		return fmt.Errorf("-grid %d -steps %d -every %d: want at least 2, 0 and 1", o.gridSize, o.stepCount, o.checkpointInterval)
 	}
 	session, err := mpi.OpenSession(ctx)
 	if err != nil {
@@ -75,10 +75,10 @@ func run(ctx context.Context, o options) (err error) {
 // solve computes all steps in a rank of the job. It returns the result in rank 0, and nil in other ranks and in a
 // process that leaves. The caller closes the session.
 func solve(ctx context.Context, session *mpi.Session, o options) (*result, error) {
-	m := &member{options: o, session: session, basin: newBasin(o.grid)}
+	m := &member{options: o, session: session, basin: newBasin(o.gridSize)}
 	defer m.disconnect()
 	err := m.join(ctx)
-	for err == nil && m.result == nil {
+	for err == nil && m.finalResult == nil {
 		err = m.runPhase(ctx)
 	}
 	if errors.Is(err, errLeaves) {
@@ -87,5 +87,5 @@ func solve(ctx context.Context, session *mpi.Session, o options) (*result, error
 	if err != nil || m.comm.Rank() != 0 {
 		return nil, err
 	}
-	return m.result, m.result.check()
+	return m.finalResult, m.finalResult.check()
 }

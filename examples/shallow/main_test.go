@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { ferrytest.Main(m, map[string]func(){"shallow": mai
 func TestScripts(t *testing.T) { ferrytest.Run(t) }
 
 // small is a computation that takes a moment, and smallSum is its checksum.
-var small = options{grid: 20, steps: 60, every: 7, output: io.Discard}
+var small = options{gridSize: 20, stepCount: 60, checkpointInterval: 7, output: io.Discard}
 
 const smallSum = 0xfc8c3ef862a1b4ca
 
@@ -56,7 +56,7 @@ func TestSolve_AnyNumberOfRanks_SameBits(t *testing.T) {
 	for ranks := 1; ranks <= 9; ranks++ {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
 			r := solveJob(t, mpitest.Job{Size: ranks}, small)
-			if r.checksum != smallSum || r.steps != small.steps || r.changes != 0 || r.recoveries != 0 || r.ranks != ranks {
+			if r.checksum != smallSum || r.stepCount != small.stepCount || r.changeCount != 0 || r.recoveryCount != 0 || r.finalRanks != ranks {
 				t.Errorf("%v, want the checksum %016x", r, uint64(smallSum))
 			}
 		})
@@ -64,10 +64,10 @@ func TestSolve_AnyNumberOfRanks_SameBits(t *testing.T) {
 }
 
 func TestSolve_MoreRanksThanRows_SameBits(t *testing.T) {
-	o := options{grid: 3, steps: 20, every: 4, output: io.Discard}
+	o := options{gridSize: 3, stepCount: 20, checkpointInterval: 4, output: io.Discard}
 	want := solveJob(t, mpitest.Job{Size: 1}, o)
 	for _, ranks := range []int{3, 5} {
-		if r := solveJob(t, mpitest.Job{Size: ranks}, o); r.checksum != want.checksum || r.drift != want.drift {
+		if r := solveJob(t, mpitest.Job{Size: ranks}, o); r.checksum != want.checksum || r.massDrift != want.massDrift {
 			t.Errorf("%v, want the checksum %016x", r, want.checksum)
 		}
 	}
@@ -89,7 +89,7 @@ type chaos struct {
 func (x *chaos) disturb(ctx context.Context, m *member, at point) {
 	op, args := x.request(m, at)
 	if args != (change{}) {
-		_, _ = m.session.PsetOp(ctx, op, []string{m.pset}, mpi.PsetArgs{Add: args.add, Sub: args.sub, Partial: true}) // It may not be possible now.
+		_, _ = m.session.PsetOp(ctx, op, []string{m.mainPset}, mpi.PsetArgs{Add: args.add, Sub: args.sub, Partial: true}) // It may not be possible now.
 	}
 	if x.mustDie(ctx, m, at) {
 		mpitest.Die(ctx)
@@ -102,7 +102,7 @@ type change struct{ add, sub int }
 func (x *chaos) request(m *member, at point) (mpi.PsetOp, change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if at != pointDecide || m.comm.Rank() != 0 || m.saved.step == m.steps || x.changes == 0 || x.rng.IntN(2) == 0 {
+	if at != pointDecide || m.comm.Rank() != 0 || m.savedState.atStep == m.stepCount || x.changes == 0 || x.rng.IntN(2) == 0 {
 		return 0, change{}
 	}
 	x.changes--
@@ -118,16 +118,16 @@ func (x *chaos) request(m *member, at point) (mpi.PsetOp, change) {
 
 // mustDie reports whether this rank dies. Another one remains, and all rows have a copy.
 func (x *chaos) mustDie(ctx context.Context, m *member, at point) bool {
-	group, err := m.session.Group(ctx, m.pset)
+	group, err := m.session.Group(ctx, m.mainPset)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if at == pointStep {
-		x.settled = max(x.settled, m.recoveries)
+		x.settled = max(x.settled, m.recoveryCount)
 	}
 	if err != nil || x.deaths == 0 || x.settled < x.dead || x.rng.IntN(40) > 0 {
 		return false
 	}
-	if group.Size() < 2 || m.comm != nil && m.comm.Size() < 2 || m.saved.step == m.steps {
+	if group.Size() < 2 || m.comm != nil && m.comm.Size() < 2 || m.savedState.atStep == m.stepCount {
 		return false
 	}
 	x.deaths--
@@ -144,10 +144,10 @@ func TestSolve_RandomChangesAndDeaths_SameBits(t *testing.T) {
 		t.Run(fmt.Sprintf("seed=%d", first+i), func(t *testing.T) {
 			x := &chaos{rng: rand.New(rand.NewPCG(first+i, 0)), changes: 6, deaths: 3}
 			o := small
-			o.disturb, o.every = x.disturb, 4
+			o.disturb, o.checkpointInterval = x.disturb, 4
 			r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 8, Timeout: time.Minute}, o)
 			t.Logf("%d deaths: %v", x.dead, r)
-			if r.checksum != smallSum || r.steps != o.steps || r.recoveries < x.dead {
+			if r.checksum != smallSum || r.stepCount != o.stepCount || r.recoveryCount < x.dead {
 				t.Errorf("%v, want the checksum %016x and %d recoveries", r, uint64(smallSum), x.dead)
 			}
 		})
@@ -159,7 +159,7 @@ func TestSolve_NeighborDiesToo_RowsAreLost(t *testing.T) {
 	for _, dead := range [][2]int{{1, 2}, {4, 0}} {
 		o := small
 		o.disturb = func(ctx context.Context, m *member, at point) {
-			if at == pointStep && m.saved.step == 14 && m.comm.Size() == 5 && slices.Contains(dead[:], m.comm.Rank()) {
+			if at == pointStep && m.savedState.atStep == 14 && m.comm.Size() == 5 && slices.Contains(dead[:], m.comm.Rank()) {
 				mpitest.Die(ctx)
 			}
 		}
@@ -180,11 +180,11 @@ func TestSolve_NeighborDiesToo_RowsAreLost(t *testing.T) {
 func TestSolve_OthersDieToo_RowsAreRestored(t *testing.T) {
 	o := small
 	o.disturb = func(ctx context.Context, m *member, at point) {
-		if at == pointStep && m.saved.step == 14 && m.comm.Size() == 5 && m.comm.Rank()%2 == 1 {
+		if at == pointStep && m.savedState.atStep == 14 && m.comm.Size() == 5 && m.comm.Rank()%2 == 1 {
 			mpitest.Die(ctx)
 		}
 	}
-	if r := solveJob(t, mpitest.Job{Size: 5}, o); r.checksum != smallSum || r.recoveries == 0 {
+	if r := solveJob(t, mpitest.Job{Size: 5}, o); r.checksum != smallSum || r.recoveryCount == 0 {
 		t.Errorf("%v, want the checksum %016x and a recovery", r, uint64(smallSum))
 	}
 }
@@ -199,7 +199,7 @@ func TestSolve_RankDiesBeforeFirstCommunicator_SameBits(t *testing.T) {
 			mpitest.Die(ctx)
 		}
 	}
-	if r := solveJob(t, mpitest.Job{Size: 3}, o); r.checksum != smallSum || r.recoveries != 1 {
+	if r := solveJob(t, mpitest.Job{Size: 3}, o); r.checksum != smallSum || r.recoveryCount != 1 {
 		t.Errorf("%v, want the checksum %016x and 1 recovery", r, uint64(smallSum))
 	}
 }
@@ -207,8 +207,8 @@ func TestSolve_RankDiesBeforeFirstCommunicator_SameBits(t *testing.T) {
 // replaceAt returns a function that requests a change in rank 0 of all initial ranks at step 14.
 func replaceAt(t *testing.T, args mpi.PsetArgs) func(context.Context, *member, point) {
 	return func(ctx context.Context, m *member, at point) {
-		if at == pointDecide && m.saved.step == 14 && m.changes == 0 && m.comm.Rank() == 0 {
-			if _, err := m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.pset}, args); err != nil {
+		if at == pointDecide && m.savedState.atStep == 14 && m.changeCount == 0 && m.comm.Rank() == 0 {
+			if _, err := m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.mainPset}, args); err != nil {
 				t.Error(err)
 			}
 		}
@@ -219,7 +219,7 @@ func TestSolve_AllRanksAreReplaced_SameBits(t *testing.T) {
 	for _, added := range []int{1, 2, 4} {
 		o := small
 		o.disturb = replaceAt(t, mpi.PsetArgs{Sub: 3, Add: added})
-		if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 7}, o); r.checksum != smallSum || r.changes != 1 || r.ranks != added {
+		if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 7}, o); r.checksum != smallSum || r.changeCount != 1 || r.finalRanks != added {
 			t.Errorf("%v, want the checksum %016x, 1 change and %d ranks", r, uint64(smallSum), added)
 		}
 	}
@@ -231,12 +231,12 @@ func TestSolve_OnlyStayingRankDies_AddedRanksHaveTheRows(t *testing.T) {
 	o := small
 	request := replaceAt(t, mpi.PsetArgs{Sub: 2, Add: 2})
 	o.disturb = func(ctx context.Context, m *member, at point) {
-		if at == pointConnect && m.changes == 1 && rankInJob(ctx) == 0 {
+		if at == pointConnect && m.changeCount == 1 && rankInJob(ctx) == 0 {
 			mpitest.Die(ctx)
 		}
 		request(ctx, m, at)
 	}
-	if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 5}, o); r.checksum != smallSum || r.recoveries != 1 {
+	if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 5}, o); r.checksum != smallSum || r.recoveryCount != 1 {
 		t.Errorf("%v, want the checksum %016x and 1 recovery", r, uint64(smallSum))
 	}
 }

@@ -14,24 +14,24 @@ type member struct {
 	options
 	*basin
 	session *mpi.Session
-	// The main set. Processes that have died are members until a change removes them.
-	pset string
+	// Processes that have died are members until a change removes them.
+	mainPset string
 	// Of the live members of the main set, in their order.
-	comm  *mpi.Comm
-	saved checkpoint
+	comm       *mpi.Comm
+	savedState checkpoint
 	// mustRestore is set while members lack rows of their share.
 	mustRestore bool
-	changes     int // Integrated ones.
+	changeCount int // Integrated ones.
 	// Communicators made without dead members.
-	recoveries int
+	recoveryCount int
 
 	replacement replacement // Of rank 0.
 	// For rank 0 to delete.
 	oldSets []string
 	// Of rank 0, the communicator at the last output.
-	announced *mpi.Comm
+	announcedComm *mpi.Comm
 	// Nil until the end.
-	result *result
+	finalResult *result
 }
 
 // point is a position in the program.
@@ -81,10 +81,10 @@ func (m *member) runPhase(ctx context.Context) error {
 		return err
 	}
 	if isAgreed {
-		m.saved, m.mustRestore, m.result = o.state, false, o.result
+		m.savedState, m.mustRestore, m.finalResult = o.state, false, o.result
 	}
 	switch {
-	case m.result != nil:
+	case m.finalResult != nil:
 		return nil
 	case !isIntact:
 		return m.shrink(ctx)
@@ -103,7 +103,7 @@ func (m *member) phase(ctx context.Context) (o outcome, err error) {
 	if o.plan, err = m.decide(ctx); err != nil {
 		return o, err
 	}
-	o.state = m.saved
+	o.state = m.savedState
 	switch o.plan.Action {
 	case doSteps:
 		o.state, err = m.advance(ctx)
@@ -150,7 +150,7 @@ func (m *member) shrink(ctx context.Context) error {
 	}
 	m.disconnect()
 	m.comm, m.mustRestore = comm, true
-	m.recoveries++
+	m.recoveryCount++
 	return nil
 }
 

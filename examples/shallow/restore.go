@@ -14,11 +14,11 @@ var errLost = errors.New("a rank and the holder of its copy have died")
 
 // holding is the state of one member before a restoration. Added processes have no blocks.
 type holding struct {
-	step       int64
-	time       float64
-	blocks     int64
-	changes    int64
-	recoveries int64
+	savedStep     int64
+	waterTime     float64
+	blockCount    int64
+	changeCount   int64
+	recoveryCount int64
 }
 
 // extent is the position of a block.
@@ -35,34 +35,34 @@ func (m *member) restore(ctx context.Context) (checkpoint, error) {
 	size, rank := m.comm.Size(), m.comm.Rank()
 	var send []cell
 	sendCounts, recvCounts := make([]int, size), make([]int, size)
-	first, rows := share(m.grid, rank, size)
+	first, rows := share(m.gridSize, rank, size)
 	for to := range size {
-		begin, n := share(m.grid, to, size)
+		begin, n := share(m.gridSize, to, size)
 		for row := begin; row < begin+n; row++ {
 			if source(sources[row], to) != rank {
 				continue
 			}
-			send = append(send, m.saved.row(m.grid, row)...)
-			sendCounts[to] += m.grid
+			send = append(send, m.savedState.row(m.gridSize, row)...)
+			sendCounts[to] += m.gridSize
 		}
 	}
 	for row := first; row < first+rows; row++ {
-		recvCounts[source(sources[row], rank)] += m.grid
+		recvCounts[source(sources[row], rank)] += m.gridSize
 	}
 	// Blocks of the ranks arrive one after another, and each has its rows in order.
-	received := make([]cell, rows*m.grid)
+	received := make([]cell, rows*m.gridSize)
 	sendDispls, recvDispls := offsets(sendCounts), offsets(recvCounts)
 	if err := mpi.Alltoallv(ctx, m.comm, send, sendCounts, sendDispls, received, recvCounts, recvDispls); err != nil {
 		return checkpoint{}, err
 	}
-	own := block{first, make([]cell, 0, rows*m.grid)}
+	own := block{first, make([]cell, 0, rows*m.gridSize)}
 	for row := first; row < first+rows; row++ {
 		at := &recvDispls[source(sources[row], rank)]
-		own.cells = append(own.cells, received[*at:*at+m.grid]...)
-		*at += m.grid
+		own.cells = append(own.cells, received[*at:*at+m.gridSize]...)
+		*at += m.gridSize
 	}
-	m.changes, m.recoveries = int(latest.changes), int(latest.recoveries)
-	return m.replicate(ctx, checkpoint{step: int(latest.step), time: latest.time, own: own}, m.all())
+	m.changeCount, m.recoveryCount = int(latest.changeCount), int(latest.recoveryCount)
+	return m.replicate(ctx, checkpoint{atStep: int(latest.savedStep), waterTime: latest.waterTime, ownBlock: own}, m.all())
 }
 
 // source returns the rank that sends a row to another one.
@@ -76,28 +76,28 @@ func source(holders []int, to int) int {
 // findRows returns the state of the last checkpoint, and the members that have each row. It returns errLost if a row is
 // missing.
 func (m *member) findRows(ctx context.Context) (latest holding, sources [][]int, err error) {
-	blocks := m.saved.blocks()
-	mine := holding{int64(m.saved.step), m.saved.time, int64(len(blocks)), int64(m.changes), int64(m.recoveries)}
+	blocks := m.savedState.blocks()
+	mine := holding{int64(m.savedState.atStep), m.savedState.waterTime, int64(len(blocks)), int64(m.changeCount), int64(m.recoveryCount)}
 	all := make([]holding, m.comm.Size())
 	if err := mpi.Allgather(ctx, m.comm, []holding{mine}, all); err != nil {
 		return latest, nil, err
 	}
 	counts, total := make([]int, len(all)), 0
 	for rank, h := range all {
-		counts[rank] = int(h.blocks)
+		counts[rank] = int(h.blockCount)
 		total += counts[rank]
-		latest.step, latest.time = max(latest.step, h.step), max(latest.time, h.time)
-		latest.changes, latest.recoveries = max(latest.changes, h.changes), max(latest.recoveries, h.recoveries)
+		latest.savedStep, latest.waterTime = max(latest.savedStep, h.savedStep), max(latest.waterTime, h.waterTime)
+		latest.changeCount, latest.recoveryCount = max(latest.changeCount, h.changeCount), max(latest.recoveryCount, h.recoveryCount)
 	}
 	extents := make([]extent, 0, len(blocks))
 	for _, b := range blocks {
-		extents = append(extents, extent{int64(b.first), int64(len(b.cells) / m.grid)})
+		extents = append(extents, extent{int64(b.firstRow), int64(len(b.cells) / m.gridSize)})
 	}
 	list := make([]extent, total)
 	if err := mpi.Allgatherv(ctx, m.comm, extents, list, counts, offsets(counts)); err != nil {
 		return latest, nil, err
 	}
-	sources = make([][]int, m.grid)
+	sources = make([][]int, m.gridSize)
 	for rank, n := range counts {
 		for _, e := range list[:n] {
 			for row := e.first; row < e.first+e.rows; row++ {
@@ -106,7 +106,7 @@ func (m *member) findRows(ctx context.Context) (latest holding, sources [][]int,
 		}
 		list = list[n:]
 	}
-	return latest, sources, checkRows(sources, latest.step)
+	return latest, sources, checkRows(sources, latest.savedStep)
 }
 
 // checkRows returns errLost if a row has no source.

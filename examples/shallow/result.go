@@ -17,25 +17,25 @@ const maxDrift = 1e-12
 type result struct {
 	// Of the bits of all cells.
 	checksum uint64
-	// Relative change of the mass.
-	drift float64
-	steps int
-	// Of the water, in seconds.
-	time       float64
-	changes    int
-	recoveries int
-	ranks      int // At the end.
+	// Relative change.
+	massDrift float64
+	stepCount int
+	// In seconds.
+	waterTime     float64
+	changeCount   int
+	recoveryCount int
+	finalRanks    int // At the end.
 }
 
 func (r *result) String() string {
 	return fmt.Sprintf("ok: checksum %016x, mass drift %.1e, %d steps for %.1f s of waves; %d changes, %d recoveries, %d ranks at the end",
-		r.checksum, r.drift, r.steps, r.time, r.changes, r.recoveries, r.ranks)
+		r.checksum, r.massDrift, r.stepCount, r.waterTime, r.changeCount, r.recoveryCount, r.finalRanks)
 }
 
 // check returns an error if the mass has changed by more than rounding.
 func (r *result) check() error {
-	if !(math.Abs(r.drift) <= maxDrift) {
-		return fmt.Errorf("the mass has changed by %.1e, want at most %.0e", r.drift, maxDrift)
+	if !(math.Abs(r.massDrift) <= maxDrift) {
+		return fmt.Errorf("the mass has changed by %.1e, want at most %.0e", r.massDrift, maxDrift)
 	}
 	return nil
 }
@@ -43,13 +43,13 @@ func (r *result) check() error {
 // sum returns the result. Masses of rows are added up by rank 0 in the order of the rows, and the sum of the hashes of rows is the same in
 // any order.
 func (m *member) sum(ctx context.Context) (*result, error) {
-	masses, hash := rowMasses(m.saved.own.cells, m.grid), hashRows(m.saved.own, m.grid)
+	masses, hash := rowMasses(m.savedState.ownBlock.cells, m.gridSize), hashRows(m.savedState.ownBlock, m.gridSize)
 	size := m.comm.Size()
 	counts := make([]int, size)
 	for rank := range size {
-		_, counts[rank] = share(m.grid, rank, size)
+		_, counts[rank] = share(m.gridSize, rank, size)
 	}
-	all, checksum := make([]float64, m.grid), make([]uint64, 1)
+	all, checksum := make([]float64, m.gridSize), make([]uint64, 1)
 	if err := mpi.Gatherv(ctx, m.comm, masses, all, counts, offsets(counts), 0); err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (m *member) sum(ctx context.Context) (*result, error) {
 	if m.comm.Rank() != 0 {
 		return &result{}, nil
 	}
-	before := total(rowMasses(newBlock(m.grid, 0, m.grid).cells, m.grid))
-	return &result{checksum[0], (total(all) - before) / before, m.saved.step, m.saved.time, m.changes, m.recoveries, size}, nil
+	before := total(rowMasses(newBlock(m.gridSize, 0, m.gridSize).cells, m.gridSize))
+	return &result{checksum[0], (total(all) - before) / before, m.savedState.atStep, m.savedState.waterTime, m.changeCount, m.recoveryCount, size}, nil
 }
 
 // rowMasses returns the sum of the depths of each row.
@@ -84,7 +84,7 @@ func total(numbers []float64) (sum float64) {
 func hashRows(b block, grid int) (sum uint64) {
 	for i := range len(b.cells) / grid {
 		hash := fnv.New64a()
-		text := binary.LittleEndian.AppendUint64(nil, uint64(b.first+i))
+		text := binary.LittleEndian.AppendUint64(nil, uint64(b.firstRow+i))
 		for _, x := range floats(b.cells[i*grid : (i+1)*grid]) {
 			text = binary.LittleEndian.AppendUint64(text, math.Float64bits(x))
 		}

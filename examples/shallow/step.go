@@ -12,27 +12,27 @@ const (
 
 // basin computes steps of rows of the grid.
 type basin struct {
-	width int // Cells of a row.
-	// Fluxes through the faces above a row, in sweep.
-	faces []cell
+	rowCells int
+	// Above a row, in sweep.
+	faceFluxes []cell
 }
 
-func newBasin(grid int) *basin { return &basin{width: grid, faces: make([]cell, grid)} }
+func newBasin(grid int) *basin { return &basin{rowCells: grid, faceFluxes: make([]cell, grid)} }
 
 // cellSize returns the length of the edges of a cell.
-func (b *basin) cellSize() float64 { return basinLength / float64(b.width) }
+func (b *basin) cellSize() float64 { return basinLength / float64(b.rowCells) }
 
 // sweep computes the rows first to last of next from those of now, which has the rows before and after them as well. waves is the
 // largest wave speed of the grid, which is that of the step. The result is the largest wave speed of the new rows.
 func (b *basin) sweep(next, now []cell, first, last int, waves float64) (speed float64) {
-	w := b.width
+	w := b.rowCells
 	ratio := courant / waves // Length of the step by the size of a cell.
 	row := func(cells []cell, i int) []cell { return cells[i*w : (i+1)*w] }
 	for i := first; i <= last; i++ {
 		above, here, below, out := row(now, i-1), row(now, i), row(now, i+1), row(next, i)
 		if i == first {
 			for j := range here {
-				b.faces[j] = fluxDown(above[j], here[j], waves)
+				b.faceFluxes[j] = fluxDown(above[j], here[j], waves)
 			}
 		}
 		left := fluxRight(mirrorRow(here[0]), here[0], waves)
@@ -41,11 +41,11 @@ func (b *basin) sweep(next, now []cell, first, last int, waves float64) (speed f
 			if j+1 < w {
 				neighbor = here[j+1]
 			}
-			right, up, down := fluxRight(c, neighbor, waves), b.faces[j], fluxDown(c, below[j], waves)
+			right, up, down := fluxRight(c, neighbor, waves), b.faceFluxes[j], fluxDown(c, below[j], waves)
 			c.h -= float64(ratio * ((right.h - left.h) + (down.h - up.h)))
 			c.hu -= float64(ratio * ((right.hu - left.hu) + (down.hu - up.hu)))
 			c.hv -= float64(ratio * ((right.hv - left.hv) + (down.hv - up.hv)))
-			out[j], b.faces[j], left = c, down, right
+			out[j], b.faceFluxes[j], left = c, down, right
 			speed = max(speed, c.speed())
 		}
 	}

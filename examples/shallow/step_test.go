@@ -79,7 +79,7 @@ func TestSweep_Rows_AreIndependentOfTheirBlock(t *testing.T) {
 
 func TestResult_MassHasChanged_IsAnError(t *testing.T) {
 	for drift, isOK := range map[float64]bool{0: true, -1e-15: true, 1e-9: false, -1e-9: false, math.NaN(): false} {
-		if err := (&result{drift: drift}).check(); (err == nil) != isOK {
+		if err := (&result{massDrift: drift}).check(); (err == nil) != isOK {
 			t.Errorf("drift %v: %v", drift, err)
 		}
 	}

@@ -17,8 +17,8 @@ type halo struct {
 
 // borderPeer is a rank that exchanges elements with this one.
 type borderPeer struct {
-	rank       int
-	recv, send span // their rows that we touch, our rows that they touch
+	rank               int
+	recvRows, sendRows span // Their rows that this rank touches, and its rows that they touch.
 }
 
 func newHalo(m *matrix, comm *mpi.Comm) *halo {
@@ -26,8 +26,8 @@ func newHalo(m *matrix, comm *mpi.Comm) *halo {
 }
 
 func borderPeersOf(m *matrix, rank, ranks int) (all []borderPeer) {
-	rows, reach := m.cube*m.cube*m.cube, reachOf(m.cube)
-	if m.own.len() == 0 {
+	rows, reach := m.cubeSize*m.cubeSize*m.cubeSize, reachOf(m.cubeSize)
+	if m.ownRows.len() == 0 {
 		return nil
 	}
 	for r := range ranks {
@@ -36,11 +36,11 @@ func borderPeersOf(m *matrix, rank, ranks int) (all []borderPeer) {
 			continue
 		}
 		n := borderPeer{
-			rank: r,
-			recv: theirs.intersect(m.needed),
-			send: m.own.intersect(span{theirs.first - reach, theirs.end + reach}),
+			rank:     r,
+			recvRows: theirs.intersect(m.neededRows),
+			sendRows: m.ownRows.intersect(span{theirs.first - reach, theirs.end + reach}),
 		}
-		if n.recv.len() > 0 {
+		if n.recvRows.len() > 0 {
 			all = append(all, n)
 		}
 	}
@@ -51,14 +51,14 @@ func borderPeersOf(m *matrix, rank, ranks int) (all []borderPeer) {
 func (h *halo) start(x []float64) error {
 	h.requests = h.requests[:0]
 	for _, n := range h.borderPeers {
-		r, err := mpi.Irecv(h.comm, h.m.part(x, n.recv), n.rank, 0)
+		r, err := mpi.Irecv(h.comm, h.m.part(x, n.recvRows), n.rank, 0)
 		if err != nil {
 			return err
 		}
 		h.requests = append(h.requests, r)
 	}
 	for _, n := range h.borderPeers {
-		r, err := mpi.Isend(h.comm, h.m.part(x, n.send), n.rank, 0)
+		r, err := mpi.Isend(h.comm, h.m.part(x, n.sendRows), n.rank, 0)
 		if err != nil {
 			return err
 		}

@@ -82,12 +82,12 @@ func products(ctx context.Context, comm *mpi.Comm, cube, iterations int) error {
 		if err := h.start(x); err != nil {
 			return err
 		}
-		m.multiply(y, x, m.inner.first, m.inner.end)
+		m.multiply(y, x, m.innerRows.first, m.innerRows.end)
 		if err := h.wait(ctx); err != nil {
 			return err
 		}
-		m.multiply(y, x, m.own.first, m.inner.first)
-		m.multiply(y, x, m.inner.end, m.own.end)
+		m.multiply(y, x, m.ownRows.first, m.innerRows.first)
+		m.multiply(y, x, m.innerRows.end, m.ownRows.end)
 		show(i + 1)
 	}
 	if err := mpi.Barrier(ctx, comm); err != nil {
@@ -123,13 +123,13 @@ const tolerance = 1e-12
 func check(ctx context.Context, comm *mpi.Comm, m *matrix, x, y []float64) (float64, error) {
 	if comm.Rank() != 0 {
 		return 0, errors.Join(
-			mpi.Send(ctx, comm, m.part(x, m.own), 0, 0),
-			mpi.Send(ctx, comm, m.part(y, m.own), 0, 1))
+			mpi.Send(ctx, comm, m.part(x, m.ownRows), 0, 0),
+			mpi.Send(ctx, comm, m.part(y, m.ownRows), 0, 1))
 	}
-	rows := m.cube * m.cube * m.cube
+	rows := m.cubeSize * m.cubeSize * m.cubeSize
 	allX, allY := make([]float64, rows), make([]float64, rows)
-	copy(allX, m.part(x, m.own))
-	copy(allY, m.part(y, m.own))
+	copy(allX, m.part(x, m.ownRows))
+	copy(allY, m.part(y, m.ownRows))
 	for r := 1; r < comm.Size(); r++ {
 		theirs := ownedBy(rows, r, comm.Size())
 		if _, err := mpi.Recv(ctx, comm, allX[theirs.first:theirs.end], r, 0); err != nil {
@@ -139,5 +139,5 @@ func check(ctx context.Context, comm *mpi.Comm, m *matrix, x, y []float64) (floa
 			return 0, err
 		}
 	}
-	return largestDifference(m.cube, allX, allY), nil
+	return largestDifference(m.cubeSize, allX, allY), nil
 }

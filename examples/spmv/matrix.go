@@ -26,14 +26,14 @@ func ownedBy(rows, rank, ranks int) span {
 	return span{rows * rank / ranks, rows * (rank + 1) / ranks}
 }
 
-// matrix is one rank's rows in compressed sparse row format. Vectors hold the elements of needed, which these
-// rows touch; own is this rank's part of them.
+// matrix is one rank's rows in compressed sparse row format. Vectors hold the elements of neededRows, which these
+// rows touch; ownRows is this rank's part of them.
 type matrix struct {
-	cube               int
-	own, inner, needed span // inner rows touch nothing but own elements
-	start              []int
-	column             []int32 // index into a vector of this rank
-	value              []float64
+	cubeSize                       int
+	ownRows, innerRows, neededRows span // Inner rows touch nothing but own elements.
+	rowStarts                      []int
+	columnIndex                    []int32 // Into a vector of this rank.
+	value                          []float64
 }
 
 // reachOf is how far the rows are at most that a row touches.
@@ -43,31 +43,31 @@ func newMatrix(cube, rank, ranks int) *matrix {
 	rows, reach := cube*cube*cube, reachOf(cube)
 	own := ownedBy(rows, rank, ranks)
 	m := &matrix{
-		cube: cube, own: own,
-		needed: span{max(0, own.first-reach), min(rows, own.end+reach)},
-		inner:  span{own.first + reach, own.end - reach},
+		cubeSize: cube, ownRows: own,
+		neededRows: span{max(0, own.first-reach), min(rows, own.end+reach)},
+		innerRows:  span{own.first + reach, own.end - reach},
 	}
 	if own.first == 0 {
-		m.inner.first = 0
+		m.innerRows.first = 0
 	}
 	if own.end == rows {
-		m.inner.end = rows
+		m.innerRows.end = rows
 	}
 	if own.len() == 0 {
-		m.needed = own
+		m.neededRows = own
 	}
-	if m.inner.first >= m.inner.end { // a thin slab has borders only
-		m.inner = span{own.end, own.end}
+	if m.innerRows.first >= m.innerRows.end { // a thin slab has borders only
+		m.innerRows = span{own.end, own.end}
 	}
-	m.start = make([]int, 1, own.len()+1)
-	m.column = make([]int32, 0, 27*own.len())
+	m.rowStarts = make([]int, 1, own.len()+1)
+	m.columnIndex = make([]int32, 0, 27*own.len())
 	m.value = make([]float64, 0, 27*own.len())
 	for row := own.first; row < own.end; row++ {
 		eachNonzero(cube, row, func(column int, value float64) {
-			m.column = append(m.column, int32(column-m.needed.first))
+			m.columnIndex = append(m.columnIndex, int32(column-m.neededRows.first))
 			m.value = append(m.value, value)
 		})
-		m.start = append(m.start, len(m.column))
+		m.rowStarts = append(m.rowStarts, len(m.columnIndex))
 	}
 	return m
 }
@@ -95,19 +95,19 @@ func nonzeros(cube int) int {
 	return n * n * n
 }
 
-func (m *matrix) vector() []float64 { return make([]float64, m.needed.len()) }
+func (m *matrix) vector() []float64 { return make([]float64, m.neededRows.len()) }
 
 // part returns the elements of v that belong to rows.
 func (m *matrix) part(v []float64, rows span) []float64 {
-	return v[rows.first-m.needed.first : rows.first-m.needed.first+rows.len()]
+	return v[rows.first-m.neededRows.first : rows.first-m.neededRows.first+rows.len()]
 }
 
 // fill sets the own elements of v to pseudorandom values that depend on the
 // row alone, so that a missing, late or swapped border changes the result.
 func (m *matrix) fill(v []float64) {
-	own := m.part(v, m.own)
+	own := m.part(v, m.ownRows)
 	for i := range own {
-		h := uint64(m.own.first+i+1) * 0x9e3779b97f4a7c15
+		h := uint64(m.ownRows.first+i+1) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 		h *= 0xbf58476d1ce4e5b9
 		own[i] = float64(h>>11)/(1<<53) - 0.5
@@ -116,11 +116,11 @@ func (m *matrix) fill(v []float64) {
 
 // multiply computes the given rows of y = A x.
 func (m *matrix) multiply(y, x []float64, first, end int) {
-	shift := m.own.first - m.needed.first
-	for row := first - m.own.first; row < end-m.own.first; row++ {
-		from, to := m.start[row], m.start[row+1]
+	shift := m.ownRows.first - m.neededRows.first
+	for row := first - m.ownRows.first; row < end-m.ownRows.first; row++ {
+		from, to := m.rowStarts[row], m.rowStarts[row+1]
 		values := m.value[from:to]
-		columns := m.column[from:to]
+		columns := m.columnIndex[from:to]
 		var sum float64
 		for i, c := range columns {
 			sum += values[i] * x[c]

@@ -13,15 +13,15 @@ func product(cube, ranks int, x []float64, spoil func(*matrix, []float64)) []flo
 	for r := range ranks {
 		m := newMatrix(cube, r, ranks)
 		mine := m.vector()
-		copy(mine, x[m.needed.first:m.needed.end])
+		copy(mine, x[m.neededRows.first:m.neededRows.end])
 		if spoil != nil {
 			spoil(m, mine)
 		}
 		result := m.vector()
-		m.multiply(result, mine, m.inner.first, m.inner.end)
-		m.multiply(result, mine, m.own.first, m.inner.first)
-		m.multiply(result, mine, m.inner.end, m.own.end)
-		copy(y[m.own.first:m.own.end], m.part(result, m.own))
+		m.multiply(result, mine, m.innerRows.first, m.innerRows.end)
+		m.multiply(result, mine, m.ownRows.first, m.innerRows.first)
+		m.multiply(result, mine, m.innerRows.end, m.ownRows.end)
+		copy(y[m.ownRows.first:m.ownRows.end], m.part(result, m.ownRows))
 	}
 	return y
 }
@@ -57,8 +57,8 @@ func TestCheck_WrongBorderElement_IsNoticed(t *testing.T) {
 	const cube, ranks = 6, 3
 	x := operand(cube)
 	y := product(cube, ranks, x, func(m *matrix, v []float64) {
-		if m.own.first > 0 {
-			v[m.own.first-1-m.needed.first] = 0 // never arrived
+		if m.ownRows.first > 0 {
+			v[m.ownRows.first-1-m.neededRows.first] = 0 // never arrived
 		}
 	})
 	if d := largestDifference(cube, x, y); d <= tolerance {
@@ -70,9 +70,9 @@ func TestMatrix_InnerRows_TouchOwnElementsOnly(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5} {
 		for r := range ranks {
 			m := newMatrix(6, r, ranks)
-			for row := m.inner.first; row < m.inner.end; row++ {
+			for row := m.innerRows.first; row < m.innerRows.end; row++ {
 				eachNonzero(6, row, func(column int, _ float64) {
-					if column < m.own.first || column >= m.own.end {
+					if column < m.ownRows.first || column >= m.ownRows.end {
 						t.Fatalf("rank %d of %d: inner row %d touches %d", r, ranks, row, column)
 					}
 				})
@@ -90,7 +90,7 @@ func TestHalo_Neighbors_Agree(t *testing.T) {
 		}
 		for r, borderPeers := range halos {
 			for _, n := range borderPeers {
-				if !slices.Contains(halos[n.rank], borderPeer{rank: r, recv: n.send, send: n.recv}) {
+				if !slices.Contains(halos[n.rank], borderPeer{rank: r, recvRows: n.sendRows, sendRows: n.recvRows}) {
 					t.Fatalf("%d ranks: %d exchanges %+v, its neighbor doesn't", ranks, r, n)
 				}
 			}

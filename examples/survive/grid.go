@@ -8,8 +8,8 @@ const top = 1
 
 // block is a range of consecutive rows. A row has the frame's cell at each end.
 type block struct {
-	first, rows int
-	cells       []float64
+	firstRow, rowCount int
+	cells              []float64
 }
 
 // width is the number of cells of a row, with those of the frame.
@@ -17,7 +17,7 @@ func width(grid int) int { return grid + 2 }
 
 // newBlock returns rows of the plate before the first step.
 func newBlock(grid, first, rows int) block {
-	return block{first: first, rows: rows, cells: make([]float64, rows*width(grid))}
+	return block{firstRow: first, rowCount: rows, cells: make([]float64, rows*width(grid))}
 }
 
 // share returns the rows of a rank.

@@ -27,26 +27,26 @@ import (
 // options are the flags.
 type options struct {
 	// Rows and columns of the plate.
-	grid int
+	gridSize int
 	// Length of the computation.
-	steps int
-	// Steps between checkpoints.
-	interval int
-	// Copies of each block in other ranks.
-	copies int
-	// Ranks that kill themselves.
-	kill map[int]bool
+	stepCount int
+	// In steps.
+	checkpointInterval int
+	// Of each block, in other ranks.
+	copyCount int
+	// They kill themselves.
+	killedRanks map[int]bool
 	// Of the random steps; 0: another seed in each run.
-	seed uint64
+	randomSeed uint64
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.grid, "grid", 128, "number of rows and columns `N` of the plate")
-	flag.IntVar(&o.steps, "steps", 400, "number of steps")
-	flag.IntVar(&o.interval, "interval", 20, "steps between checkpoints")
-	flag.IntVar(&o.copies, "copies", 1, "copies of each block in other ranks; the job survives `K` deaths between two checkpoints")
-	flag.Uint64Var(&o.seed, "seed", 0, "seed of the random steps; 0: another one in each run")
+	flag.IntVar(&o.gridSize, "grid", 128, "number of rows and columns `N` of the plate")
+	flag.IntVar(&o.stepCount, "steps", 400, "number of steps")
+	flag.IntVar(&o.checkpointInterval, "interval", 20, "steps between checkpoints")
+	flag.IntVar(&o.copyCount, "copies", 1, "copies of each block in other ranks; the job survives `K` deaths between two checkpoints")
+	flag.Uint64Var(&o.randomSeed, "seed", 0, "seed of the random steps; 0: another one in each run")
 	kill := flag.String("kill", "", "`RANKS` that kill themselves at random steps, such as 3,5")
 	flag.Parse()
 	err := o.parseKill(*kill)
@@ -61,7 +61,7 @@ func main() {
 
 // parseKill parses a list of ranks.
 func (o *options) parseKill(list string) error {
-	o.kill = map[int]bool{}
+	o.killedRanks = map[int]bool{}
 	for text := range strings.SplitSeq(list, ",") {
 		if list == "" {
 			continue
@@ -70,7 +70,7 @@ func (o *options) parseKill(list string) error {
 		if err != nil || rank < 0 {
 			return fmt.Errorf("-kill %s: want ranks such as 3,5", list)
 		}
-		o.kill[rank] = true
+		o.killedRanks[rank] = true
 	}
 	return nil
 }
@@ -99,28 +99,28 @@ func run(ctx context.Context, o options) error {
 // survive runs the computation in a rank of world. Ranks of -kill call die, which does not return.
 func survive(ctx context.Context, world *mpi.Comm, o options, die func()) error {
 	switch {
-	case o.grid < world.Size():
-		return fmt.Errorf("-grid %d: want at least as many rows as ranks, %d", o.grid, world.Size())
-	case o.steps < 1 || o.interval < 1 || o.copies < 0:
-		return fmt.Errorf("-steps %d -interval %d -copies %d: want at least 1, 1 and 0", o.steps, o.interval, o.copies)
+	case o.gridSize < world.Size():
+		return fmt.Errorf("-grid %d: want at least as many rows as ranks, %d", o.gridSize, world.Size())
+	case o.stepCount < 1 || o.checkpointInterval < 1 || o.copyCount < 0:
+		return fmt.Errorf("-steps %d -interval %d -copies %d: want at least 1, 1 and 0", o.stepCount, o.checkpointInterval, o.copyCount)
 	}
-	for rank := range o.kill {
+	for rank := range o.killedRanks {
 		if rank >= world.Size() {
 			return fmt.Errorf("-kill %d: the job has ranks 0 to %d", rank, world.Size()-1)
 		}
 	}
 	m := newMember(world, o)
 	defer m.close()
-	if o.kill[world.Rank()] {
-		m.dieAt, m.die = o.randomStep(world.Rank()), die
+	if o.killedRanks[world.Rank()] {
+		m.dieAt, m.dieNow = o.randomStep(world.Rank()), die
 	}
 	return m.solve(ctx)
 }
 
 // randomStep returns the step in which a rank dies.
 func (o *options) randomStep(rank int) int {
-	if o.seed == 0 {
-		return rand.IntN(o.steps)
+	if o.randomSeed == 0 {
+		return rand.IntN(o.stepCount)
 	}
-	return rand.New(rand.NewPCG(o.seed, uint64(rank))).IntN(o.steps)
+	return rand.New(rand.NewPCG(o.randomSeed, uint64(rank))).IntN(o.stepCount)
 }

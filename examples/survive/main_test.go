@@ -16,9 +16,9 @@ func TestScripts(t *testing.T) { ferrytest.Run(t) }
 
 // small is a computation that takes a moment.
 func small(kill ...int) options {
-	o := options{grid: 24, steps: 40, interval: 5, copies: 1, kill: map[int]bool{}}
+	o := options{gridSize: 24, stepCount: 40, checkpointInterval: 5, copyCount: 1, killedRanks: map[int]bool{}}
 	for _, rank := range kill {
-		o.kill[rank] = true
+		o.killedRanks[rank] = true
 	}
 	return o
 }
@@ -40,12 +40,12 @@ func TestSurvive_RanksDie_ResultIsThatOfAnUninterruptedRun(t *testing.T) {
 func TestSurvive_BuddyDiesToo_BlockIsLost(t *testing.T) {
 	for copies, want := range map[int]error{1: errLost, 2: nil} {
 		o := small()
-		o.copies = copies
+		o.copyCount = copies
 		mpitest.Run(t, 5, func(ctx context.Context, c *mpi.Comm) error {
 			m := newMember(c, o)
 			defer m.close()
 			if c.Rank() == 2 || c.Rank() == 3 {
-				m.dieAt, m.die = 12, func() { mpitest.Die(ctx) }
+				m.dieAt, m.dieNow = 12, func() { mpitest.Die(ctx) }
 			}
 			if err := m.solve(ctx); !errors.Is(err, want) {
 				return err

@@ -13,26 +13,26 @@ import (
 // checkpoint is the state of a rank after some steps. It is valid once all members have agreed that
 // each of them has it.
 type checkpoint struct {
-	step int
-	own  block
+	atStep   int
+	ownBlock block
 	// Of the ranks before this one.
-	copies []block
+	otherCopies []block
 }
 
 // member is a rank of the computation.
 type member struct {
 	options
 	// Of all ranks at the start. The caller closes it.
-	world *mpi.Comm
+	worldComm *mpi.Comm
 	// Of the survivors.
-	comm  *mpi.Comm
-	saved checkpoint
+	liveComm   *mpi.Comm
+	savedState checkpoint
 	// mustRestore is set after a Shrink, until all rows have an owner again.
 	mustRestore bool
 
 	dieAt int
 	// Nil unless the rank kills itself.
-	die func()
+	dieNow func()
 }
 
 // phase is a part of the computation after which the members agree on its success. It returns the
@@ -49,33 +49,35 @@ const (
 var errLost = errors.New("a block and its copies are lost: more ranks than -copies have died between two checkpoints")
 
 func newMember(world *mpi.Comm, o options) *member {
-	m := &member{options: o, world: world, comm: world}
+	m := &member{options: o, worldComm: world, liveComm: world}
 	own := func(rank int) block {
-		first, rows := share(o.grid, rank, world.Size())
-		return newBlock(o.grid, first, rows)
+		first, rows := share(o.gridSize, rank, world.Size())
+		return newBlock(o.gridSize, first, rows)
 	}
-	m.saved.own = own(world.Rank())
+	m.savedState.ownBlock = own(world.Rank())
 	for k := range m.replicas() {
-		m.saved.copies = append(m.saved.copies, own(m.before(k+1)))
+		m.savedState.otherCopies = append(m.savedState.otherCopies, own(m.before(k+1)))
 	}
 	return m
 }
 
 // close closes the communicator of the last Shrink.
 func (m *member) close() {
-	if m.comm != m.world {
-		m.comm.Close()
+	if m.liveComm != m.worldComm {
+		m.liveComm.Close()
 	}
 }
 
 // replicas returns the number of copies of each block.
-func (m *member) replicas() int { return min(m.copies, m.comm.Size()-1) }
+func (m *member) replicas() int { return min(m.copyCount, m.liveComm.Size()-1) }
 
 // before returns the rank k places before this one. This rank copies its block.
-func (m *member) before(k int) int { return (m.comm.Rank() - k + m.comm.Size()) % m.comm.Size() }
+func (m *member) before(k int) int {
+	return (m.liveComm.Rank() - k + m.liveComm.Size()) % m.liveComm.Size()
+}
 
 // after returns the rank k places after this one, a buddy.
-func (m *member) after(k int) int { return (m.comm.Rank() + k) % m.comm.Size() }
+func (m *member) after(k int) int { return (m.liveComm.Rank() + k) % m.liveComm.Size() }
 
 // solve computes until the result is checked. A phase that fails in one member ends in all, because
 // the member revokes the communicator. So all members call Agree, and get the same outcome.
@@ -91,7 +93,7 @@ func (m *member) solve(ctx context.Context) error {
 			return err
 		}
 		if isSaved {
-			m.saved, m.mustRestore = state, false
+			m.savedState, m.mustRestore = state, false
 			if isLast {
 				return m.report()
 			}
@@ -109,7 +111,7 @@ func (m *member) nextPhase() (run phase, isLast bool) {
 	switch {
 	case m.mustRestore:
 		return m.restore, false
-	case m.saved.step < m.steps:
+	case m.savedState.atStep < m.stepCount:
 		return m.advance, false
 	}
 	return m.check, true
@@ -127,14 +129,14 @@ func (m *member) settle(ctx context.Context, phaseErr error) (isSaved, isIntact 
 	flags := uint64(isDone | isComplete)
 	if phaseErr != nil {
 		flags &^= isDone
-		if err := m.comm.Revoke(); err != nil {
+		if err := m.liveComm.Revoke(); err != nil {
 			return false, false, err
 		}
 	}
 	if errors.Is(phaseErr, errLost) {
 		flags &^= isComplete
 	}
-	flags, err = m.comm.Agree(ctx, flags)
+	flags, err = m.liveComm.Agree(ctx, flags)
 	hasDeaths := errors.Is(err, mpi.ErrProcFailed)
 	switch {
 	case err != nil && !hasDeaths:
@@ -148,17 +150,17 @@ func (m *member) settle(ctx context.Context, phaseErr error) (isSaved, isIntact 
 
 // shrink continues without the dead ranks.
 func (m *member) shrink(ctx context.Context) error {
-	comm, err := m.comm.Shrink(ctx)
+	comm, err := m.liveComm.Shrink(ctx)
 	if err != nil {
 		return err
 	}
 	if comm.Rank() == 0 {
-		dead := m.comm.Group().Difference(comm.Group()).Members()
+		dead := m.liveComm.Group().Difference(comm.Group()).Members()
 		slices.SortFunc(dead, func(a, b mpi.Proc) int { return int(a.Rank) - int(b.Rank) })
-		fmt.Printf("%d of %d ranks continue after step %d; failed: %s\n", comm.Size(), m.comm.Size(), m.saved.step, ranksOf(dead))
+		fmt.Printf("%d of %d ranks continue after step %d; failed: %s\n", comm.Size(), m.liveComm.Size(), m.savedState.atStep, ranksOf(dead))
 	}
 	m.close()
-	m.comm, m.mustRestore = comm, true
+	m.liveComm, m.mustRestore = comm, true
 	return nil
 }
 
@@ -176,9 +178,9 @@ func ranksOf(processes []mpi.Proc) string {
 
 // report prints the success of the computation.
 func (m *member) report() error {
-	if m.comm.Rank() != 0 {
+	if m.liveComm.Rank() != 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(os.Stdout, "ok: %d steps on %d ranks, %d at the end; the result is that of an uninterrupted run\n", m.steps, m.world.Size(), m.comm.Size())
+	_, err := fmt.Fprintf(os.Stdout, "ok: %d steps on %d ranks, %d at the end; the result is that of an uninterrupted run\n", m.stepCount, m.worldComm.Size(), m.liveComm.Size())
 	return err
 }

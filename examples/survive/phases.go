@@ -19,28 +19,28 @@ const (
 
 // advance computes the steps up to the next checkpoint.
 func (m *member) advance(ctx context.Context) (checkpoint, error) {
-	w, size := width(m.grid), m.comm.Size()
-	own := m.saved.own
+	w, size := width(m.gridSize), m.liveComm.Size()
+	own := m.savedState.ownBlock
 	now, next := slices.Clone(own.cells), make([]float64, len(own.cells))
-	above, below := frame(m.grid)
-	up, down := m.comm.Rank()-1, m.comm.Rank()+1
+	above, below := frame(m.gridSize)
+	up, down := m.liveComm.Rank()-1, m.liveComm.Rank()+1
 	if up < 0 {
 		up = mpi.ProcNull
 	}
 	if down == size {
 		down = mpi.ProcNull
 	}
-	step := m.saved.step
-	for ; step < min(m.saved.step+m.interval, m.steps); step++ {
+	step := m.savedState.atStep
+	for ; step < min(m.savedState.atStep+m.checkpointInterval, m.stepCount); step++ {
 		// The last row goes down while the row above comes. Then the first row goes up.
-		if _, err := mpi.Sendrecv(ctx, m.comm, now[len(now)-w:], down, tagDown, above, up, tagDown); err != nil {
+		if _, err := mpi.Sendrecv(ctx, m.liveComm, now[len(now)-w:], down, tagDown, above, up, tagDown); err != nil {
 			return checkpoint{}, err
 		}
-		if m.die != nil && step == m.dieAt {
-			fmt.Fprintf(os.Stderr, "rank %d kills itself in step %d\n", m.world.Rank(), step)
-			m.die()
+		if m.dieNow != nil && step == m.dieAt {
+			fmt.Fprintf(os.Stderr, "rank %d kills itself in step %d\n", m.worldComm.Rank(), step)
+			m.dieNow()
 		}
-		if _, err := mpi.Sendrecv(ctx, m.comm, now[:w], up, tagUp, below, down, tagUp); err != nil {
+		if _, err := mpi.Sendrecv(ctx, m.liveComm, now[:w], up, tagUp, below, down, tagUp); err != nil {
 			return checkpoint{}, err
 		}
 		sweep(next, now, above, below, w)
@@ -53,14 +53,14 @@ func (m *member) advance(ctx context.Context) (checkpoint, error) {
 // replicate returns a checkpoint of this rank's block, with copies of the blocks of the ranks before
 // it.
 func (m *member) replicate(ctx context.Context, step int, own block) (checkpoint, error) {
-	state := checkpoint{step: step, own: own}
+	state := checkpoint{atStep: step, ownBlock: own}
 	for k := 1; k <= m.replicas(); k++ {
-		first, rows := share(m.grid, m.before(k), m.comm.Size())
-		replica := newBlock(m.grid, first, rows)
-		if _, err := mpi.Sendrecv(ctx, m.comm, own.cells, m.after(k), tagCopy, replica.cells, m.before(k), tagCopy); err != nil {
+		first, rows := share(m.gridSize, m.before(k), m.liveComm.Size())
+		replica := newBlock(m.gridSize, first, rows)
+		if _, err := mpi.Sendrecv(ctx, m.liveComm, own.cells, m.after(k), tagCopy, replica.cells, m.before(k), tagCopy); err != nil {
 			return checkpoint{}, err
 		}
-		state.copies = append(state.copies, replica)
+		state.otherCopies = append(state.otherCopies, replica)
 	}
 	return state, nil
 }
@@ -71,11 +71,11 @@ func (m *member) restore(ctx context.Context) (checkpoint, error) {
 	if err != nil {
 		return checkpoint{}, err
 	}
-	first, rows := share(m.grid, m.comm.Rank(), m.comm.Size())
-	own := newBlock(m.grid, first, rows)
+	first, rows := share(m.gridSize, m.liveComm.Rank(), m.liveComm.Size())
+	own := newBlock(m.gridSize, first, rows)
 	var requests []mpi.Request
 	for _, s := range sources {
-		for rank := range m.comm.Size() {
+		for rank := range m.liveComm.Size() {
 			request, isStarted, err := m.move(s, rank, own)
 			if err != nil {
 				return checkpoint{}, err
@@ -88,7 +88,7 @@ func (m *member) restore(ctx context.Context) (checkpoint, error) {
 	if err := mpi.WaitAll(ctx, requests, nil); err != nil {
 		return checkpoint{}, err
 	}
-	return m.replicate(ctx, m.saved.step, own)
+	return m.replicate(ctx, m.savedState.atStep, own)
 }
 
 // source is a block of the checkpoint, and a rank that has it.
@@ -98,8 +98,8 @@ type source struct{ first, rows, rank int }
 // copy if the owner has died. It returns errLost if a block is missing.
 func (m *member) findBlocks(ctx context.Context) ([]source, error) {
 	held := m.held()
-	all := make([]int64, len(held)*m.comm.Size())
-	if err := mpi.Allgather(ctx, m.comm, held, all); err != nil {
+	all := make([]int64, len(held)*m.liveComm.Size())
+	if err := mpi.Allgather(ctx, m.liveComm, held, all); err != nil {
 		return nil, err
 	}
 	blocks := map[int]source{} // By first row.
@@ -111,7 +111,7 @@ func (m *member) findBlocks(ctx context.Context) ([]source, error) {
 		}
 	}
 	var sources []source
-	for row := 0; row < m.grid; {
+	for row := 0; row < m.gridSize; {
 		s, ok := blocks[row]
 		if !ok {
 			return nil, errLost
@@ -125,9 +125,9 @@ func (m *member) findBlocks(ctx context.Context) ([]source, error) {
 // held returns the first row and the number of rows of the blocks that this rank has, its own first.
 // The list has the same length in all ranks.
 func (m *member) held() []int64 {
-	held := make([]int64, 2*(m.copies+1))
-	for i, b := range append([]block{m.saved.own}, m.saved.copies...) {
-		held[2*i], held[2*i+1] = int64(b.first), int64(b.rows)
+	held := make([]int64, 2*(m.copyCount+1))
+	for i, b := range append([]block{m.savedState.ownBlock}, m.savedState.otherCopies...) {
+		held[2*i], held[2*i+1] = int64(b.firstRow), int64(b.rowCount)
 	}
 	return held
 }
@@ -135,53 +135,53 @@ func (m *member) held() []int64 {
 // move starts the transfer of the rows of a source that belong to a rank, as far as this rank takes
 // part in it.
 func (m *member) move(s source, rank int, own block) (_ mpi.Request, isStarted bool, err error) {
-	first, rows := share(m.grid, rank, m.comm.Size())
+	first, rows := share(m.gridSize, rank, m.liveComm.Size())
 	begin, end := max(first, s.first), min(first+rows, s.first+s.rows)
-	isSender, isReceiver := s.rank == m.comm.Rank(), rank == m.comm.Rank()
+	isSender, isReceiver := s.rank == m.liveComm.Rank(), rank == m.liveComm.Rank()
 	if begin >= end || !isSender && !isReceiver {
 		return mpi.Request{}, false, nil
 	}
-	w := width(m.grid)
-	rowsOf := func(b block) []float64 { return b.cells[(begin-b.first)*w : (end-b.first)*w] }
+	w := width(m.gridSize)
+	rowsOf := func(b block) []float64 { return b.cells[(begin-b.firstRow)*w : (end-b.firstRow)*w] }
 	switch {
 	case isSender && isReceiver:
 		copy(rowsOf(own), rowsOf(m.blockAt(s.first)))
 		return mpi.Request{}, false, nil
 	case isSender:
-		request, err := mpi.Isend(m.comm, rowsOf(m.blockAt(s.first)), rank, tagRestore+begin)
+		request, err := mpi.Isend(m.liveComm, rowsOf(m.blockAt(s.first)), rank, tagRestore+begin)
 		return request, true, err
 	}
-	request, err := mpi.Irecv(m.comm, rowsOf(own), s.rank, tagRestore+begin)
+	request, err := mpi.Irecv(m.liveComm, rowsOf(own), s.rank, tagRestore+begin)
 	return request, true, err
 }
 
 // blockAt returns the saved block that begins with a row.
 func (m *member) blockAt(first int) block {
-	for _, b := range m.saved.copies {
-		if b.first == first {
+	for _, b := range m.savedState.otherCopies {
+		if b.firstRow == first {
 			return b
 		}
 	}
-	return m.saved.own
+	return m.savedState.ownBlock
 }
 
 // check compares the plate with that of an uninterrupted run.
 func (m *member) check(ctx context.Context) (checkpoint, error) {
-	size, w := m.comm.Size(), width(m.grid)
+	size, w := m.liveComm.Size(), width(m.gridSize)
 	counts, displs := make([]int, size), make([]int, size)
 	for rank := range size {
-		first, rows := share(m.grid, rank, size)
+		first, rows := share(m.gridSize, rank, size)
 		counts[rank], displs[rank] = rows*w, first*w
 	}
 	var plate []float64
-	if m.comm.Rank() == 0 {
-		plate = make([]float64, m.grid*w)
+	if m.liveComm.Rank() == 0 {
+		plate = make([]float64, m.gridSize*w)
 	}
-	if err := mpi.Gatherv(ctx, m.comm, m.saved.own.cells, plate, counts, displs, 0); err != nil {
+	if err := mpi.Gatherv(ctx, m.liveComm, m.savedState.ownBlock.cells, plate, counts, displs, 0); err != nil {
 		return checkpoint{}, err
 	}
-	if m.comm.Rank() == 0 && !slices.Equal(plate, uninterrupted(m.grid, m.steps)) {
+	if m.liveComm.Rank() == 0 && !slices.Equal(plate, uninterrupted(m.gridSize, m.stepCount)) {
 		return checkpoint{}, fmt.Errorf("check failed: the plate differs from that of an uninterrupted run")
 	}
-	return m.saved, nil
+	return m.savedState, nil
 }

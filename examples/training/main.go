@@ -80,13 +80,13 @@ func step(ctx context.Context, comm *mpi.Comm, net network, mine *batch, samples
 	delta := net.forward(mine)
 	requests := make([]mpi.Request, len(net))
 	for k := len(net) - 1; k >= 0; k-- {
-		net[k].gradients(delta, mine.values[k])
+		net[k].gradients(delta, mine.layerValues[k])
 		var err error
 		if requests[k], err = mpi.Iallreduce(comm, nil, net[k].gradient, mpi.Sum[float64]()); err != nil {
 			return err
 		}
 		if k > 0 { // under which the gradients travel
-			delta = net[k].backward(delta, mine.values[k])
+			delta = net[k].backward(delta, mine.layerValues[k])
 		}
 	}
 	for k := len(net) - 1; k >= 0; k-- {
@@ -115,9 +115,9 @@ func compare(ctx context.Context, comm *mpi.Comm, net network) (float64, error) 
 
 // result is the result of a training.
 type result struct {
-	spread        float64 // largest difference of a weight between ranks
-	alone         float64 // and to training without the other ranks
-	before, after float64 // mean square error
+	weightSpread            float64 // Largest difference of a weight between ranks.
+	soloDifference          float64 // Largest difference to training without the other ranks.
+	errorBefore, errorAfter float64 // Mean square errors.
 }
 
 // tolerance allows for sums of gradients in another order; weights are of the order of 1.
@@ -126,13 +126,13 @@ const tolerance = 1e-9
 // verdict prints that the weights are right, or returns an error.
 func verdict(w io.Writer, ranks int, r result) error {
 	switch {
-	case r.spread != 0 || math.IsNaN(r.spread):
-		return fmt.Errorf("check failed: a weight differs by %.1e between ranks", r.spread)
-	case !(r.alone <= tolerance):
-		return fmt.Errorf("check failed: a weight differs by %.1e from that of one rank alone", r.alone)
-	case !(r.after < r.before):
-		return fmt.Errorf("check failed: the loss was %g and is %g: the loss did not fall", r.before, r.after)
+	case r.weightSpread != 0 || math.IsNaN(r.weightSpread):
+		return fmt.Errorf("check failed: a weight differs by %.1e between ranks", r.weightSpread)
+	case !(r.soloDifference <= tolerance):
+		return fmt.Errorf("check failed: a weight differs by %.1e from that of one rank alone", r.soloDifference)
+	case !(r.errorAfter < r.errorBefore):
+		return fmt.Errorf("check failed: the loss was %g and is %g: the loss did not fall", r.errorBefore, r.errorAfter)
 	}
-	_, err := fmt.Fprintf(w, "ok: training on %d ranks agrees with one rank alone (largest difference %.1e)\n", ranks, r.alone)
+	_, err := fmt.Fprintf(w, "ok: training on %d ranks agrees with one rank alone (largest difference %.1e)\n", ranks, r.soloDifference)
 	return err
 }

@@ -11,8 +11,8 @@ const rate = 0.05
 // layer has outputs that are tanh of weighted sums of its inputs. Weights and their
 // gradients have a row per output, with that of the constant 1 at its end.
 type layer struct {
-	in, out           int
-	weights, gradient []float64
+	inputCount, outputCount int
+	weights, gradient       []float64
 }
 
 // network is a list of layers; each takes the outputs of the preceding one.
@@ -44,23 +44,23 @@ func noise(a, b int) float64 {
 // batch is some of the samples: the inputs of each layer, sample by sample, the outputs of the
 // network, and the expected outputs.
 type batch struct {
-	samples int
-	values  [][]float64
-	wanted  []float64
+	sampleCount   int
+	layerValues   [][]float64
+	wantedOutputs []float64
 }
 
 func newBatch(net network, first, end int) *batch {
-	b := &batch{samples: end - first, wanted: make([]float64, end-first)}
-	b.values = append(b.values, make([]float64, b.samples*net[0].in))
+	b := &batch{sampleCount: end - first, wantedOutputs: make([]float64, end-first)}
+	b.layerValues = append(b.layerValues, make([]float64, b.sampleCount*net[0].inputCount))
 	for _, l := range net {
-		b.values = append(b.values, make([]float64, b.samples*l.out))
+		b.layerValues = append(b.layerValues, make([]float64, b.sampleCount*l.outputCount))
 	}
-	for i := range b.samples {
-		x := b.values[0][i*net[0].in : (i+1)*net[0].in]
+	for i := range b.sampleCount {
+		x := b.layerValues[0][i*net[0].inputCount : (i+1)*net[0].inputCount]
 		for j := range x {
 			x[j] = 2 * noise(first+i, 1000+j)
 		}
-		b.wanted[i] = math.Sin(3*x[0]) * x[len(x)-1]
+		b.wantedOutputs[i] = math.Sin(3*x[0]) * x[len(x)-1]
 	}
 	return b
 }
@@ -69,11 +69,11 @@ func newBatch(net network, first, end int) *batch {
 // with respect to the last weighted sums.
 func (net network) forward(b *batch) (delta []float64) {
 	for k, l := range net {
-		for i := range b.samples {
-			x, y := b.values[k][i*l.in:(i+1)*l.in], b.values[k+1][i*l.out:(i+1)*l.out]
+		for i := range b.sampleCount {
+			x, y := b.layerValues[k][i*l.inputCount:(i+1)*l.inputCount], b.layerValues[k+1][i*l.outputCount:(i+1)*l.outputCount]
 			for o := range y {
-				row := l.weights[o*(l.in+1) : (o+1)*(l.in+1)]
-				sum := row[l.in]
+				row := l.weights[o*(l.inputCount+1) : (o+1)*(l.inputCount+1)]
+				sum := row[l.inputCount]
 				for j, v := range x {
 					sum += row[j] * v
 				}
@@ -81,9 +81,9 @@ func (net network) forward(b *batch) (delta []float64) {
 			}
 		}
 	}
-	delta = make([]float64, b.samples)
-	for i, y := range b.values[len(net)] {
-		delta[i] = (y - b.wanted[i]) * (1 - y*y)
+	delta = make([]float64, b.sampleCount)
+	for i, y := range b.layerValues[len(net)] {
+		delta[i] = (y - b.wantedOutputs[i]) * (1 - y*y)
 	}
 	return delta
 }
@@ -92,13 +92,13 @@ func (net network) forward(b *batch) (delta []float64) {
 // delta the gradients of its weighted sums.
 func (l *layer) gradients(delta, x []float64) {
 	clear(l.gradient)
-	for i := range len(delta) / l.out {
-		for o, d := range delta[i*l.out : (i+1)*l.out] {
-			row := l.gradient[o*(l.in+1) : (o+1)*(l.in+1)]
-			for j, v := range x[i*l.in : (i+1)*l.in] {
+	for i := range len(delta) / l.outputCount {
+		for o, d := range delta[i*l.outputCount : (i+1)*l.outputCount] {
+			row := l.gradient[o*(l.inputCount+1) : (o+1)*(l.inputCount+1)]
+			for j, v := range x[i*l.inputCount : (i+1)*l.inputCount] {
 				row[j] += d * v
 			}
-			row[l.in] += d
+			row[l.inputCount] += d
 		}
 	}
 }
@@ -107,15 +107,15 @@ func (l *layer) gradients(delta, x []float64) {
 // outputs.
 func (l *layer) backward(delta, x []float64) []float64 {
 	back := make([]float64, len(x))
-	for i := range len(delta) / l.out {
-		to := back[i*l.in : (i+1)*l.in]
-		for o, d := range delta[i*l.out : (i+1)*l.out] {
-			row := l.weights[o*(l.in+1) : (o+1)*(l.in+1)]
+	for i := range len(delta) / l.outputCount {
+		to := back[i*l.inputCount : (i+1)*l.inputCount]
+		for o, d := range delta[i*l.outputCount : (i+1)*l.outputCount] {
+			row := l.weights[o*(l.inputCount+1) : (o+1)*(l.inputCount+1)]
 			for j := range to {
 				to[j] += d * row[j]
 			}
 		}
-		for j, v := range x[i*l.in : (i+1)*l.in] {
+		for j, v := range x[i*l.inputCount : (i+1)*l.inputCount] {
 			to[j] *= 1 - v*v
 		}
 	}
@@ -133,23 +133,23 @@ func (l *layer) learn(samples int) {
 func (net network) stepAlone(all *batch) {
 	delta := net.forward(all)
 	for k := len(net) - 1; k >= 0; k-- {
-		net[k].gradients(delta, all.values[k])
+		net[k].gradients(delta, all.layerValues[k])
 		if k > 0 {
-			delta = net[k].backward(delta, all.values[k])
+			delta = net[k].backward(delta, all.layerValues[k])
 		}
 	}
 	for _, l := range net {
-		l.learn(all.samples)
+		l.learn(all.sampleCount)
 	}
 }
 
 // loss is the mean square error.
 func (net network) loss(b *batch) (sum float64) {
 	net.forward(b)
-	for i, y := range b.values[len(net)] {
-		sum += (y - b.wanted[i]) * (y - b.wanted[i])
+	for i, y := range b.layerValues[len(net)] {
+		sum += (y - b.wantedOutputs[i]) * (y - b.wantedOutputs[i])
 	}
-	return sum / float64(b.samples)
+	return sum / float64(b.sampleCount)
 }
 
 func (net network) size() (n int) {
