@@ -65,10 +65,10 @@ func (j *Job) agreeOnPlan(ctx context.Context) error {
 	}
 	j.mu.Lock()
 	for _, w := range statuses {
-		j.hosts = append(j.hosts, w.Host)
+		j.hostByRank = append(j.hostByRank, w.Host)
 	}
 	j.mu.Unlock()
-	j.benchPartner = chooseBenchPartner(j.hosts)
+	j.benchPartner = chooseBenchPartner(j.hostByRank)
 	if differences := j.joinReasons(statuses, func(w rankStatus) string { return describeDifferences(w.Settings, statuses[0].Settings) }); differences != "" {
 		return reportedError{fmt.Errorf("%w: all ranks need the same flags: %s", framework.ErrConfig, differences)}
 	}
@@ -98,7 +98,7 @@ func chooseBenchPartner(hosts []string) int {
 
 // addPlacementNotes adds the placement of the ranks to the report.
 func (j *Job) addPlacementNotes() {
-	hosts := slices.Compact(slices.Sorted(slices.Values(j.hosts)))
+	hosts := slices.Compact(slices.Sorted(slices.Values(j.hostByRank)))
 	notes := &j.record.Report.Notes
 	*notes = append(*notes, fmt.Sprintf("one job of %s on %s: %s", report.Plural(j.LauncherRanks, "rank"), report.Plural(len(hosts), "node"), strings.Join(hosts, ", ")))
 	if j.benchPartner > 0 {

@@ -14,10 +14,10 @@ import (
 func (j *Job) describeRank(rank int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if rank >= len(j.hosts) {
+	if rank >= len(j.hostByRank) {
 		return fmt.Sprint("rank ", rank)
 	}
-	return fmt.Sprintf("rank %d (%s)", rank, j.hosts[rank])
+	return fmt.Sprintf("rank %d (%s)", rank, j.hostByRank[rank])
 }
 
 // A rankStatus is one rank's contribution to an exchange.

@@ -42,7 +42,7 @@ type Job struct {
 
 	mu sync.Mutex
 	// By rank. Guarded by mu.
-	hosts []string
+	hostByRank []string
 }
 
 // Open joins the launcher's job. The caller closes it after Run.

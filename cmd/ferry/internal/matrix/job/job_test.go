@@ -24,7 +24,7 @@ func TestChooseBenchPartner_SeveralNodes_IsOnAnotherNode(t *testing.T) {
 
 // jobOf is rank 0 of a job of three ranks over one stack.
 func jobOf(cases string) *Job {
-	j := &Job{Request: &plan.Request{Suite: plan.Quick(), CasePattern: regexp.MustCompile(cases), LauncherRanks: 3}, hosts: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
+	j := &Job{Request: &plan.Request{Suite: plan.Quick(), CasePattern: regexp.MustCompile(cases), LauncherRanks: 3}, hostByRank: []string{"a", "a", "b"}, benchPartner: 2, group: make([]framework.Proc, 3)}
 	j.Suite.ConformRanks = []int{3}
 	j.plan = j.PlanFor([]report.Stack{{Name: "ob1+shm", PML: "ob1", ViaComponent: "btl shm"}})
 	j.record = j.plan.Begin(nil)

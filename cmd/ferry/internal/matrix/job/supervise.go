@@ -34,17 +34,17 @@ type stackRun struct {
 	lastCase    string
 	beganAt     time.Time
 	// Figures of the running case.
-	points []report.Point
+	casePoints []report.Point
 	// Executed by the goroutine of supervise.
-	updates  chan func()
-	finished chan struct{}
+	updates     chan func()
+	updatesDone chan struct{}
 }
 
 // supervise calls f, whose first case is report.OpenCase, until it returns. A rank without events for silenceLimit is
 // lost, while f still runs and holds the transport.
 func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) error) *stackRun {
-	v := &stackRun{ctx: ctx, hasEnded: func() bool { return j.hasEnded(ctx) }, onBegin: func(cell string) { j.record.BeginCase(s, cell) }, updates: make(chan func()), finished: make(chan struct{})}
-	defer close(v.finished)
+	v := &stackRun{ctx: ctx, hasEnded: func() bool { return j.hasEnded(ctx) }, onBegin: func(cell string) { j.record.BeginCase(s, cell) }, updates: make(chan func()), updatesDone: make(chan struct{})}
+	defer close(v.updatesDone)
 	v.beginCase(report.OpenCase)
 	done := make(chan error, 1)
 	go func() { done <- f(v) }()
@@ -85,7 +85,7 @@ func (j *Job) supervise(ctx context.Context, s report.Stack, f func(*stackRun) e
 func (v *stackRun) update(f func()) {
 	select {
 	case v.updates <- f:
-	case <-v.finished:
+	case <-v.updatesDone:
 	}
 }
 
@@ -94,7 +94,7 @@ func (v *stackRun) Begin(cell string) { v.update(func() { v.beginCase(cell) }) }
 
 // Progress implements worker.CaseRecorder.
 func (v *stackRun) Progress(points ...report.Point) {
-	v.update(func() { v.points = append(v.points, points...) })
+	v.update(func() { v.casePoints = append(v.casePoints, points...) })
 }
 
 // End implements worker.CaseRecorder.
@@ -107,7 +107,7 @@ func (v *stackRun) beginCase(cell string) {
 	if v.runningCase == cell {
 		return
 	}
-	v.runningCase, v.lastCase, v.beganAt, v.points = cell, cell, time.Now(), nil
+	v.runningCase, v.lastCase, v.beganAt, v.casePoints = cell, cell, time.Now(), nil
 	v.onBegin(cell)
 }
 
@@ -123,7 +123,7 @@ func (v *stackRun) endCase(e worker.Event) {
 			e.Reason = fmt.Sprintf("%v: %s", why, e.Reason)
 		}
 	}
-	e.Points = append(v.points, e.Points...)
+	e.Points = append(v.casePoints, e.Points...)
 	e.Case, e.Seconds, e.Reason = v.runningCase, time.Since(v.beganAt).Seconds(), truncateReason(e.Reason)
 	v.Events = append(v.Events, e)
 	v.runningCase = ""
