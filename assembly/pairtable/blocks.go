@@ -80,23 +80,23 @@ func StreamOf(number int) string {
 
 // described holds descriptions of blocks in order, each with the streams that have such a block.
 type described struct {
-	texts   []string
-	streams map[string][]int
+	blockTexts    []string
+	streamsByText map[string][]int
 }
 
 func (d *described) add(text string, stream int) {
-	if d.streams == nil {
-		d.streams = map[string][]int{}
+	if d.streamsByText == nil {
+		d.streamsByText = map[string][]int{}
 	}
-	if d.streams[text] == nil {
-		d.texts = append(d.texts, text)
+	if d.streamsByText[text] == nil {
+		d.blockTexts = append(d.blockTexts, text)
 	}
-	d.streams[text] = append(d.streams[text], stream)
+	d.streamsByText[text] = append(d.streamsByText[text], stream)
 }
 
 func (d *described) strings() (out []string) {
-	for _, block := range d.texts {
-		streams := d.streams[block]
+	for _, block := range d.blockTexts {
+		streams := d.streamsByText[block]
 		if streams[0] == 0 {
 			out = append(out, block)
 			streams = streams[1:]
