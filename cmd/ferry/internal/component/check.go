@@ -67,7 +67,7 @@ func checkCommand() *cobra.Command {
 		defer os.RemoveAll(dir)
 		ctx, stop := exit.NotifyContext(cmd.Context(), exit.Signals()...)
 		defer stop()
-		c := checked{dir: dir, name: name, protocol: protocol}
+		c := checked{workDir: dir, name: name, protocol: protocol}
 		if isFile(args[0]) {
 			err = c.plugin(args)
 		} else if len(args) > 1 || name != "" || protocol != "" {
@@ -92,15 +92,15 @@ func checkCommand() *cobra.Command {
 
 // checked is a component under test, and the ferry that has it.
 type checked struct {
-	dir, name string
-	protocol  string // As in config.Plugin
-	ferry     string
-	env       []string
+	workDir, name string
+	protocol      string // As in config.Plugin
+	ferryPath     string
+	env           []string
 }
 
 // build makes a ferry with the component compiled in.
 func (c *checked) build(ctx context.Context, o build.Options) error {
-	o.OutputPath = filepath.Join(c.dir, "ferry")
+	o.OutputPath = filepath.Join(c.workDir, "ferry")
 	infos, err := build.Build(ctx, o)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *checked) build(ctx context.Context, o build.Options) error {
 	if infos[0].Kind != framework.BTL {
 		return exit.Usagef("%s is a component of kind %s; its kit runs in its own tests, as docs/writing-a-component.md says", infos[0].Name, infos[0].Kind)
 	}
-	c.ferry, c.name = o.OutputPath, infos[0].Name
+	c.ferryPath, c.name = o.OutputPath, infos[0].Name
 	return nil
 }
 
@@ -137,12 +137,12 @@ func (c *checked) plugin(command []string) (err error) {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(c.dir, "config.yaml") // which takes JSON
+	file := filepath.Join(c.workDir, "config.yaml") // which takes JSON
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return err
 	}
 	c.name, c.env = entry.Name, []string{config.FileVariable + "=" + file}
-	c.ferry, err = os.Executable()
+	c.ferryPath, err = os.Executable()
 	return err
 }
 
@@ -151,7 +151,7 @@ const patience = 10 * time.Second
 
 // run runs that ferry in the place of this one.
 func (c *checked) run(ctx context.Context, like *cobra.Command, args ...string) error {
-	cmd := exec.CommandContext(ctx, c.ferry, args...)
+	cmd := exec.CommandContext(ctx, c.ferryPath, args...)
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdout, cmd.Stderr = like.OutOrStdout(), like.ErrOrStderr()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

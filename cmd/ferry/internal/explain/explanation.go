@@ -23,19 +23,19 @@ const ReportName = "explain"
 type Component struct {
 	mpi.ComponentVerdict
 	// Ranks with this verdict, or empty for all.
-	Ranks []int `json:"ranks,omitempty"`
+	VerdictRanks []int `json:"ranks,omitempty"`
 	// Used reports whether a selected PML, BTL or MTL carries messages between any two
 	// ranks. It is nil for other components.
-	Used *bool `json:"used,omitempty"`
+	IsUsed *bool `json:"used,omitempty"`
 }
 
 // Explanation has the results of selection, merged over the ranks.
 type Explanation struct {
 	Pairs []mpi.Pair `json:"pairs"`
 	// Unused counts the processes that a rank has not used and that have no pair.
-	Unused []assembly.UnusedProcs `json:"unused,omitempty"`
+	UnusedProcs []assembly.UnusedProcs `json:"unused,omitempty"`
 	// Tables holds the tables of communicators that were created in levels, each kind once.
-	Tables     []assembly.CommTable `json:"tables,omitempty"`
+	CommTables []assembly.CommTable `json:"tables,omitempty"`
 	Components []Component          `json:"components"`
 	// Requirements has the requirements of components in any rank.
 	Requirements []assembly.Need `json:"requirements"`
@@ -62,10 +62,10 @@ func Merge(reports []launch.Report) (Explanation, error) {
 		}
 		received++
 		all.Pairs = append(all.Pairs, e.Pairs...)
-		all.Unused = append(all.Unused, e.UnusedProcs...)
+		all.UnusedProcs = append(all.UnusedProcs, e.UnusedProcs...)
 		for _, t := range e.CommTables {
-			if !slices.Contains(all.Tables, t) {
-				all.Tables = append(all.Tables, t)
+			if !slices.Contains(all.CommTables, t) {
+				all.CommTables = append(all.CommTables, t)
 			}
 		}
 		for _, n := range e.Requirements {
@@ -95,10 +95,10 @@ func Merge(reports []launch.Report) (Explanation, error) {
 	for _, verdict := range order {
 		c := Component{ComponentVerdict: verdict}
 		if used := carries[c.Name]; verdict.Verdict == framework.StatusSelected.String() && slices.Contains(carriers, framework.Kind(c.Framework)) {
-			c.Used = &used
+			c.IsUsed = &used
 		}
 		if ranks := where[verdict]; len(ranks) < received {
-			c.Ranks = ranks
+			c.VerdictRanks = ranks
 		}
 		all.Components = append(all.Components, c)
 	}

@@ -25,7 +25,7 @@ const (
 // Equal pairs share a row.
 func (e Explanation) Print(w io.Writer, detail Detail, width int) error {
 	p := printer{Explanation: e, width: width}
-	pairtable.Write(&p.b, width, &assembly.Explanation{Pairs: e.Pairs, UnusedProcs: e.Unused, CommTables: e.Tables})
+	pairtable.Write(&p.b, width, &assembly.Explanation{Pairs: e.Pairs, UnusedProcs: e.UnusedProcs, CommTables: e.CommTables})
 	if detail >= Components {
 		p.learned()
 		p.components()
@@ -52,11 +52,11 @@ func (p *printer) components() {
 		if c.Hint != "" {
 			reason += " (" + c.Hint + ")"
 		}
-		if c.Used != nil && !*c.Used {
+		if c.IsUsed != nil && !*c.IsUsed {
 			verdict, reason = "not used", "it is open, and carries no messages between these ranks"
 		}
-		if c.Ranks != nil {
-			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, text.Numbers(c.Ranks)))
+		if c.VerdictRanks != nil {
+			reason = strings.TrimSpace(fmt.Sprintf("%s [ranks %s]", reason, text.Numbers(c.VerdictRanks)))
 		}
 		rows = append(rows, []string{c.Framework, c.Name, verdict, cmp.Or(reason, "-")})
 	}

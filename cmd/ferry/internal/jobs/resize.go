@@ -43,10 +43,10 @@ Exit status: 0 if the change is finished, 1 if nothing has changed, 2 for a wron
 line, and 128 plus the signal's number if a signal withdraws it.`
 
 type resizeOptions struct {
-	add, sub, replace int
-	pset              string
-	isPartial         bool
-	wait              time.Duration
+	addCount, subCount, replaceCount int
+	pset                             string
+	isPartial                        bool
+	waitTimeout                      time.Duration
 }
 
 // ResizeCommand returns the command resize.
@@ -76,12 +76,12 @@ func ResizeCommand() *cobra.Command {
 		return pids, cobra.ShellCompDirectiveNoFileComp
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.add, "add", 0, "`N` ranks join")
-	f.IntVar(&o.sub, "sub", 0, "`N` ranks leave; 0: those that have failed")
-	f.IntVar(&o.replace, "replace", 0, "`N` ranks leave and as many join")
+	f.IntVar(&o.addCount, "add", 0, "`N` ranks join")
+	f.IntVar(&o.subCount, "sub", 0, "`N` ranks leave; 0: those that have failed")
+	f.IntVar(&o.replaceCount, "replace", 0, "`N` ranks leave and as many join")
 	f.StringVar(&o.pset, "pset", bootstrap.PsetWorld, "`NAME` of the process set")
 	f.BoolVar(&o.isPartial, "partial", false, "add fewer ranks if not all fit")
-	f.DurationVar(&o.wait, "wait", time.Minute, "withdraw the change if the program has not integrated it after this `TIME`")
+	f.DurationVar(&o.waitTimeout, "wait", time.Minute, "withdraw the change if the program has not integrated it after this `TIME`")
 	settings.Complete(cmd, map[string]cobra.CompletionFunc{"pset": settings.OneOf(bootstrap.PsetWorld)})
 	return cmd
 }
@@ -95,7 +95,7 @@ func (o *resizeOptions) request(cmd *cobra.Command, args []string) (pid int, r c
 		return 0, r, exit.Usagef("process id %q: want a number above 0 (ferry ps)", args[0])
 	}
 	given := 0
-	for op, n := range map[control.Op]int{control.Add: o.add, control.Sub: o.sub, control.Replace: o.replace} {
+	for op, n := range map[control.Op]int{control.Add: o.addCount, control.Sub: o.subCount, control.Replace: o.replaceCount} {
 		if cmd.Flags().Changed(string(op)) {
 			given++
 			r.Op, r.N = op, n
@@ -106,14 +106,14 @@ func (o *resizeOptions) request(cmd *cobra.Command, args []string) (pid int, r c
 		return 0, r, exit.Usagef("%d of --add, --sub and --replace are given: want one", given)
 	case r.N < 0 || r.N == 0 && r.Op != control.Sub:
 		return 0, r, exit.Usagef("--%s %d: want a number above 0", r.Op, r.N)
-	case o.wait <= 0:
-		return 0, r, exit.Usagef("--wait %v: want a time above 0", o.wait)
+	case o.waitTimeout <= 0:
+		return 0, r, exit.Usagef("--wait %v: want a time above 0", o.waitTimeout)
 	case o.isPartial && r.Op == control.Sub:
 		return 0, r, exit.Usagef("--partial is for --add and --replace")
 	case len(o.pset) > bootstrap.MaxName:
 		return 0, r, exit.Usagef("--pset: a name of %d bytes, the limit is %d", len(o.pset), bootstrap.MaxName)
 	}
-	r.Pset, r.Partial, r.Wait = []byte(o.pset), o.isPartial, o.wait
+	r.Pset, r.Partial, r.Wait = []byte(o.pset), o.isPartial, o.waitTimeout
 	return pid, r, nil
 }
 

@@ -48,12 +48,12 @@ func (j *JSON) Set(path string) error {
 
 // Open checks before the work that the output can be written. The caller closes the output.
 func (j JSON) Open(stdout io.Writer) (*Output, error) {
-	o := &Output{stdout: stdout, json: j}
+	o := &Output{stdout: stdout, jsonPath: j}
 	if j == "" || j == Stdout {
 		return o, nil
 	}
 	var err error
-	if o.file, err = outfile.NewReport(string(j)); err != nil {
+	if o.jsonFile, err = outfile.NewReport(string(j)); err != nil {
 		return nil, exit.Usagef("--json: %w", err)
 	}
 	return o, nil
@@ -61,19 +61,19 @@ func (j JSON) Open(stdout io.Writer) (*Output, error) {
 
 // Output is the output of a command with --json.
 type Output struct {
-	stdout io.Writer
-	json   JSON
+	stdout   io.Writer
+	jsonPath JSON
 	// Nil without FILE.
-	file *outfile.Report
+	jsonFile *outfile.Report
 }
 
 // Write writes v as JSON if that was requested, and calls text unless the JSON is on standard output.
 func (o *Output) Write(v any, text func() error) error {
 	switch {
-	case o.json == Stdout:
+	case o.jsonPath == Stdout:
 		return PrintJSON(o.stdout, v)
-	case o.file != nil:
-		if err := o.file.Write(func(w io.Writer) error { return PrintJSON(w, v) }); err != nil {
+	case o.jsonFile != nil:
+		if err := o.jsonFile.Write(func(w io.Writer) error { return PrintJSON(w, v) }); err != nil {
 			return err
 		}
 	}
@@ -82,8 +82,8 @@ func (o *Output) Write(v any, text func() error) error {
 
 // Close frees the output.
 func (o *Output) Close() {
-	if o.file != nil {
-		o.file.Close()
+	if o.jsonFile != nil {
+		o.jsonFile.Close()
 	}
 }
 
