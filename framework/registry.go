@@ -159,7 +159,7 @@ func (r *Registry) EnvParam(variable string) (name string, ok bool) {
 
 // EnvParamRenamed returns the present variable of a parameter whose former name has the given environment variable, or "".
 func (r *Registry) EnvParamRenamed(variable string) string {
-	for _, s := range r.specs {
+	for _, s := range r.specByName {
 		if s.FormerName != "" && EnvName(s.FormerName) == variable {
 			return EnvName(s.Name)
 		}

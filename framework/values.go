@@ -107,7 +107,7 @@ func (v *Values) Check(settings ...Setting) error {
 }
 
 func (v *Values) nearest(name string) string {
-	for _, spec := range v.specs {
+	for _, spec := range v.specByName {
 		if spec.FormerName == name {
 			return "; it is now " + spec.Name
 		}
