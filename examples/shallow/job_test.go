@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/ferrympi/ferry/cmd/ferry/ferrytest"
 	"github.com/ferrympi/ferry/internal/needs"
+	"github.com/ferrympi/ferry/mpi"
 	"github.com/ferrympi/ferry/mpi/mpitest"
 )
 
@@ -94,6 +96,7 @@ func TestShallow_HolderOfSetsDies_SameChecksum(t *testing.T) {
 	const grid, longest = 32, 2000000
 	for steps := 20000; steps <= longest; steps *= 4 {
 		out, isKilled := runAndKill(t, mpirun, "-grid", fmt.Sprint(grid), "-steps", fmt.Sprint(steps))
+		needOneJob(t, out)
 		if !isKilled || strings.Contains(out, " 0 recoveries, 3 ranks") {
 			continue // It was too short.
 		}
@@ -106,34 +109,119 @@ func TestShallow_HolderOfSetsDies_SameChecksum(t *testing.T) {
 	t.Fatalf("not killed within %d steps", longest)
 }
 
-// runAndKill runs the example on three ranks of mpirun, and kills rank 0 after the first line. It returns the rest of the output.
-func runAndKill(t *testing.T, mpirun string, args ...string) (rest string, isKilled bool) {
+// envWaits names the processes, separated by commas, that wait before they ask for the group of a changed set, or die there.
+const envWaits = "SHALLOW_TEST_WAITS"
+
+// holderDies is the program of a rank. Rank 0 adds a process, and dies after the integration.
+func holderDies() error {
+	o := small
+	o.output = os.Stdout
+	o.disturb = func(ctx context.Context, m *member, at point) {
+		rank := os.Getenv("PMIX_RANK")
+		if m.comm == nil {
+			rank = "added"
+		}
+		switch at {
+		case pointDecide:
+			if m.savedState.atStep == 14 && m.comm.Rank() == 0 && m.comm.Size() == 3 && m.changeCount == 0 {
+				if _, err := m.session.PsetOp(ctx, mpi.PsetGrow, []string{m.mainPset}, mpi.PsetArgs{Add: 1}); err != nil {
+					endWith(err)
+				}
+			}
+		case pointAdopt:
+			if slices.Contains(strings.Split(os.Getenv(envWaits), ","), rank) {
+				time.Sleep(time.Second)
+			}
+			if rank == "0" {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}
+	}
+	return run(context.Background(), o)
+}
+
+// endWith ends the program with the status of an error.
+func endWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "shallow:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestShallow_HolderOfSetsDiesAfterIntegration_SameChecksum kills rank 0 while the others ask for the group of the new main set.
+func TestShallow_HolderOfSetsDiesAfterIntegration_SameChecksum(t *testing.T) {
+	mpirun := needs.Program(t, "mpirun.openmpi", "openmpi-bin")
+	for _, waits := range []string{"", "1", "2,added", "0", "0,added"} {
+		t.Run("waits="+waits, func(t *testing.T) {
+			t.Setenv(envWaits, waits)
+			t.Setenv("FERRY_BOOTSTRAP_TIMEOUT", "5s") // Of the wait for an added process that left.
+			out := startUnder(t, mpirun, "shallowHolderDies").wait(t)
+			needOneJob(t, out)
+			t.Log(out)
+			if !strings.Contains(out, fmt.Sprintf("ok: checksum %016x, ", uint64(smallSum))) {
+				t.Errorf("%s\nwant the checksum %016x", out, uint64(smallSum))
+			}
+		})
+	}
+}
+
+// mpirunJob is the example on three ranks of mpirun.
+type mpirunJob struct {
+	cmd    *exec.Cmd
+	cancel context.CancelFunc
+	dir    string
+	out    *bufio.Reader
+	stderr bytes.Buffer
+}
+
+// startUnder starts a program of this file.
+func startUnder(t *testing.T, mpirun, program string, args ...string) *mpirunJob {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	dir, errors := t.TempDir(), new(bytes.Buffer)
-	cmd := exec.CommandContext(ctx, mpirun, append([]string{"--oversubscribe", "--enable-recovery", "-n", "3", "shallow"}, args...)...)
-	cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "FERRY_CONFIG="+os.DevNull, "FERRY_BTL_SHM_DIR="+dir)
-	cmd.Stderr = errors
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It ends its ranks.
-	pipe, err := cmd.StdoutPipe()
+	t.Cleanup(cancel)
+	j := &mpirunJob{cancel: cancel, dir: t.TempDir()}
+	j.cmd = exec.CommandContext(ctx, mpirun, append([]string{"--oversubscribe", "--enable-recovery", "-n", "3", program}, args...)...)
+	j.cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "FERRY_CONFIG="+os.DevNull, "FERRY_BTL_SHM_DIR="+j.dir)
+	j.cmd.Stderr = &j.stderr
+	j.cmd.Cancel = func() error { return j.cmd.Process.Signal(syscall.SIGTERM) } // It ends its ranks.
+	pipe, err := j.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	out := bufio.NewReader(io.LimitReader(pipe, 4<<10))
-	line, _ := out.ReadString('\n')
-	isKilled = ferrytest.KillProcess("PMIX_RANK=0", "FERRY_BTL_SHM_DIR="+dir)
-	text, _ := io.ReadAll(out)
+	j.out = bufio.NewReader(io.LimitReader(pipe, 4<<10))
+	return j
+}
+
+// wait returns the rest of the output. The job must succeed.
+func (j *mpirunJob) wait(t *testing.T) string {
+	t.Helper()
+	text, _ := io.ReadAll(j.out)
 	if len(text) > 2<<10 {
-		cancel() // It makes no progress.
+		j.cancel() // It makes no progress.
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v\n%s%s%s", err, line, text, errors)
+	if err := j.cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s", err, text, &j.stderr)
 	}
-	if strings.HasPrefix(line, "step 0: 1 ranks") {
+	return string(text)
+}
+
+// needOneJob skips the test if the ranks of mpirun have not found each other.
+func needOneJob(t *testing.T, out string) {
+	t.Helper()
+	if strings.HasPrefix(out, "step 0: 1 ranks") {
 		needs.Missing(t, "mpirun's ranks are not one job: install libpmix2, and build with cgo")
 	}
-	return string(text), isKilled
+}
+
+// runAndKill runs the example, and kills rank 0 after the first line. It returns the output.
+func runAndKill(t *testing.T, mpirun string, args ...string) (out string, isKilled bool) {
+	t.Helper()
+	j := startUnder(t, mpirun, "shallow", args...)
+	line, _ := j.out.ReadString('\n')
+	isKilled = ferrytest.KillProcess("PMIX_RANK=0", "FERRY_BTL_SHM_DIR="+j.dir)
+	return line + j.wait(t), isKilled
 }

@@ -19,7 +19,9 @@ import (
 
 var seed = flag.Uint64("seed", 0, "seed of random changes and deaths, 0 for one of the time")
 
-func TestMain(m *testing.M) { ferrytest.Main(m, map[string]func(){"shallow": main}) }
+func TestMain(m *testing.M) {
+	ferrytest.Main(m, map[string]func(){"shallow": main, "shallowHolderDies": func() { endWith(holderDies()) }})
+}
 
 func TestScripts(t *testing.T) { ferrytest.Run(t) }
 
@@ -127,6 +129,9 @@ func (x *chaos) mustDie(ctx context.Context, m *member, at point) bool {
 	if err != nil || x.deaths == 0 || x.settled < x.dead || x.rng.IntN(40) > 0 {
 		return false
 	}
+	if at == pointAdopt { // It may be the only member that stays.
+		return false
+	}
 	if group.Size() < 2 || m.comm != nil && m.comm.Size() < 2 || m.savedState.atStep == m.stepCount {
 		return false
 	}
@@ -211,6 +216,23 @@ func replaceAt(t *testing.T, args mpi.PsetArgs) func(context.Context, *member, p
 			if _, err := m.session.PsetOp(ctx, mpi.PsetReplace, []string{m.mainPset}, args); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// A rank dies while the others ask for the group of the new main set, or an added one does.
+func TestSolve_RankDiesAfterIntegration_SameBits(t *testing.T) {
+	for _, dead := range []int{0, 1, 3} {
+		o := small
+		request := replaceAt(t, mpi.PsetArgs{Sub: 1, Add: 2})
+		o.disturb = func(ctx context.Context, m *member, at point) {
+			if at == pointAdopt && rankInJob(ctx) == dead {
+				mpitest.Die(ctx)
+			}
+			request(ctx, m, at)
+		}
+		if r := solveJob(t, mpitest.Job{Size: 3, MaxRanks: 5}, o); r.checksum != smallSum || r.changeCount < 1 || r.recoveryCount < 1 {
+			t.Errorf("%v, want the checksum %016x, a change and a recovery", r, uint64(smallSum))
 		}
 	}
 }

@@ -43,6 +43,7 @@ const (
 	pointReplicate
 	pointRestore
 	pointIntegrate
+	pointAdopt
 	pointConnect
 )
 
@@ -128,10 +129,9 @@ func (m *member) settle(ctx context.Context, phaseErr error) (isAgreed, isIntact
 	if errors.Is(phaseErr, errLost) {
 		flags &^= isComplete
 	}
-	flags, err = m.comm.Agree(ctx, flags)
-	hasDeaths := errors.Is(err, mpi.ErrProcFailed)
+	flags, hasDeaths, err := m.agree(ctx, flags)
 	switch {
-	case err != nil && !hasDeaths:
+	case err != nil:
 		return false, false, err
 	case flags&isComplete == 0 && errors.Is(phaseErr, errLost):
 		return false, false, phaseErr
@@ -140,6 +140,15 @@ func (m *member) settle(ctx context.Context, phaseErr error) (isAgreed, isIntact
 	}
 	isAgreed = flags&isDone != 0
 	return isAgreed, isAgreed && !hasDeaths, nil
+}
+
+// agree returns the flags that all live members have. hasDeaths is set if other members have died.
+func (m *member) agree(ctx context.Context, flags uint64) (common uint64, hasDeaths bool, err error) {
+	common, err = m.comm.Agree(ctx, flags)
+	if errors.Is(err, mpi.ErrProcFailed) {
+		return common, true, nil
+	}
+	return common, false, err
 }
 
 // shrink continues without the dead members, from the last checkpoint.
