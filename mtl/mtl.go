@@ -236,9 +236,9 @@ type Finisher interface {
 
 // ImmediateReceiver is an optional interface of a module that receives an imminent message with fewer calls (framework.As).
 type ImmediateReceiver interface {
-	// RecvAndPoll is Recv followed by Poll, until an operation completes or for about the duration of looks empty Polls. op and
+	// RecvAndPoll is Recv followed by Poll, until an operation completes or for about the duration of that many empty polls. op and
 	// other operations may be complete when it returns.
-	RecvAndPoll(op *Op, from Endpoint, e Envelope, buf []byte, looks int) error
+	RecvAndPoll(op *Op, from Endpoint, e Envelope, buf []byte, emptyPolls int) error
 }
 
 // MessageSaver is an optional interface of a module that saves the contents of received messages of one length (framework.As). Several receives
