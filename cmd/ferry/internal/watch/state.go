@@ -103,12 +103,8 @@ func (p *Page) state(after int64) state {
 // trim drops the ranks and pairs over the limits, those with the least to show.
 func (s *state) trim() {
 	if s.MoreRanks = max(0, len(s.Ranks)-mostRanks); s.MoreRanks > 0 {
-		open := server.ProcOpen.String()
 		slices.SortStableFunc(s.Ranks, func(a, b rankState) int {
-			if (a.State == open) != (b.State == open) {
-				return cmp.Compare(btoi(a.State == open), btoi(b.State == open))
-			}
-			return cmp.Compare(b.SentBytes, a.SentBytes)
+			return cmp.Or(cmp.Compare(a.precedence(), b.precedence()), cmp.Compare(b.SentBytes, a.SentBytes))
 		})
 		s.Ranks = s.Ranks[:mostRanks]
 		slices.SortFunc(s.Ranks, func(a, b rankState) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -122,11 +118,15 @@ func (s *state) trim() {
 	}
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// precedence orders ranks over the limit. Those in trouble come first, and those that have ended last.
+func (r *rankState) precedence() int {
+	switch r.State {
+	case server.ProcFailed.String(), server.ProcDisconnected.String(), stateUnresponsive:
+		return 0
+	case server.ProcEnded.String():
+		return 2
 	}
-	return 0
+	return 1
 }
 
 // describeSet returns a set for the page, with the first of its members.

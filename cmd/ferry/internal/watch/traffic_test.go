@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,24 @@ func TestState_ManyRanksAndPairs_LeavesOutTheQuietest(t *testing.T) {
 	}
 	if s.MorePairs != 3 || len(s.Pairs) != mostPairs || s.Pairs[0].LowerRank != 3 {
 		t.Errorf("%d pairs are left out, the first is %v", s.MorePairs, s.Pairs[0])
+	}
+}
+
+func TestState_ManyRanks_ShowsRunningOnesBeforeEndedOnes(t *testing.T) {
+	s := state{}
+	for r := range mostRanks + 3 {
+		s.Ranks = append(s.Ranks, rankState{Rank: r, State: server.ProcOpen.String()})
+	}
+	for r, shown := range []server.ProcState{server.ProcEnded, server.ProcFailed, server.ProcEnded, server.ProcClosed, server.ProcEnded, server.ProcDisconnected} {
+		s.Ranks[r].State = shown.String()
+	}
+	s.trim()
+	var first []int
+	for _, r := range s.Ranks[:4] {
+		first = append(first, r.Rank)
+	}
+	if want := []int{1, 3, 5, 6}; !slices.Equal(first, want) || len(s.Ranks) != mostRanks {
+		t.Errorf("%d ranks begin with %v, want %v", len(s.Ranks), first, want)
 	}
 }
 
