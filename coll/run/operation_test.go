@@ -12,7 +12,7 @@ import (
 	"github.com/ferrympi/ferry/progress"
 )
 
-// silentHost is a communicator that nothing calls.
+// silentHost is a communicator without methods.
 type silentHost struct{ Host }
 
 // newState returns the state of rank 0 in a communicator of two, with algorithms of these
@@ -46,7 +46,7 @@ func TestStart_NoAlgorithmToExchangeRecords_LeavesKeptOperationFree(t *testing.T
 	}
 }
 
-// busyInstance is an instance whose members use each other's buffers until isQuiet is set.
+// busyInstance reports its buffers as used until isQuiet is set.
 type busyInstance struct {
 	coll.Instance
 	isQuiet atomic.Bool
