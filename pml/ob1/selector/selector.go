@@ -63,23 +63,37 @@ func New(seed uint64, burst int, guess Protocol) Selector {
 	return Selector{best: guess, previousBest: guess, guess: guess, sustaining: Protocols, burst: max(burst, 1), seed: seed*2 + 1, probeBudget: probeReserve, timeBudget: timeReserve}
 }
 
-// Inherit starts the selector with results of a neighboring kind of message. The best
-// protocol there is the first guess, and hopeless ones skip the warm-up. Inherit has no
-// effect after the first Select.
+// Inherit starts the selector with the costs and penalties of a neighboring kind of message.
+// It has no effect while that one is not warm, nor after the first Select.
 func (s *Selector) Inherit(like *Selector) {
-	best := &like.estimates[like.best]
-	if !like.isWarm || best.samples == 0 || s.selections > 0 {
+	c, isWarm := like.Costs()
+	if !isWarm || s.selections > 0 {
 		return
 	}
-	s.best, s.guess = like.best, like.best
+	s.Start(c)
 	for p := range Protocols {
-		theirs, e := &like.estimates[p], &s.estimates[p]
-		if theirs.samples == 0 || theirs.messages == 0 {
+		if theirs, e := &like.estimates[p], &s.estimates[p]; c[p] > 0 {
+			e.penalty, e.penaltyRaises = theirs.penalty, theirs.penaltyRaises
+		}
+	}
+}
+
+// Start starts the selector with costs that were measured elsewhere. The protocol of the
+// lowest cost is the first guess, and hopeless ones skip the warm-up. Start has no effect
+// without a known cost, nor after the first Select.
+func (s *Selector) Start(c Costs) {
+	best := c.best()
+	if best == Protocols || s.selections > 0 {
+		return
+	}
+	s.best, s.guess = best, best
+	for p, cost := range c {
+		if cost <= 0 {
 			continue
 		}
-		e.expectedRatio, e.penalty, e.penaltyRaises = 0, theirs.penalty, theirs.penaltyRaises
-		if theirs.cost > hopelessFactor*best.cost {
-			e.expectedRatio = min(theirs.cost/best.cost, maxUnconfirmedRatio)
+		e := &s.estimates[p]
+		if e.expectedRatio = 0; cost > hopelessFactor*c[best] {
+			e.expectedRatio = min(float64(cost/c[best]), maxUnconfirmedRatio)
 		}
 	}
 }
