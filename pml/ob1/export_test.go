@@ -25,12 +25,11 @@ type LargeReceives = largeReceives
 
 func (in *largeReceives) FirstLap(bytes int64, ring int) bool { return in.isFirstLap(bytes, ring) }
 
-// StateOf reports whether a module has state for large messages to and from a process.
-func StateOf(m *Module, peer framework.Incarnation) (sends, receives bool) {
+// HasSelections reports whether a module has selections for large messages from a process.
+func HasSelections(m *Module, peer framework.Incarnation) bool {
 	m.engine.Lock()
 	defer m.engine.Unlock()
-	p := m.procs.Find(peer)
-	return p.outgoing.packTimes != nil, p.incoming.selections != nil
+	return m.procs.Find(peer).incoming.selections != nil
 }
 
 // FirstProtocol returns the first selection for large messages of a new process.

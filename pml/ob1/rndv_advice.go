@@ -16,7 +16,6 @@ const (
 	packFull
 	// packNT uses non-temporal stores.
 	packNT
-	packModes
 )
 
 // packModeOf returns the mode for messages by a protocol.

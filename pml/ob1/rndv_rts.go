@@ -26,10 +26,6 @@ type largeSends struct {
 	lastRTS           uint64
 	windowStart       time.Duration
 	isLastRTSWindowed bool
-	// packTimes is nil until the first fragment that may be timed. singlesPacked counts first
-	// fragments of single messages.
-	packTimes     *[packModes][classes]packTime
-	singlesPacked uint64
 	// packAdvice is the peer's advice for messages to it.
 	packAdvice [btl.Memories][sentPatterns][classes]advice
 }
@@ -137,4 +133,17 @@ func (r *request) fragmentLength(room int) int64 {
 		return 0
 	}
 	return part
+}
+
+// packFragment packs the fragment of an RTS, and returns the elapsed time. The RTS carries it,
+// because the receiver of a single message cannot measure it. In a window the receiver measures
+// the time between messages, and packFragment returns 0.
+func (r *request) packFragment(dst []byte) time.Duration {
+	if len(dst) == 0 || r.rndv.pattern != single || !r.rndv.isDescribed {
+		r.pack(dst, 0, r.rndv.packMode)
+		return 0
+	}
+	began := r.m.now()
+	r.pack(dst, 0, r.rndv.packMode)
+	return r.m.now() - began
 }
