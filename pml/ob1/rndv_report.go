@@ -22,7 +22,7 @@ func (in *largeReceives) estimates() (all []pml.TransferEstimates) {
 					r.UpTo = 2 * r.Above
 				}
 				for _, w := range l.Estimates() {
-					r.Protocols = append(r.Protocols, pml.ProtocolEstimate{Protocol: w.Protocol.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
+					r.Protocols = append(r.Protocols, pml.ProtocolEstimate{Protocol: w.Option.String(), Messages: w.Messages, GBs: w.GBs, Used: w.IsBest})
 				}
 				if len(r.Protocols) > 0 {
 					all = append(all, r)

@@ -154,26 +154,23 @@ func (p *proc) selectionOf(k messageKind, canGet bool) *selection {
 
 // newSelection returns a selection that starts with results of a neighboring class.
 func (p *proc) newSelection(k messageKind, canGet bool) *selection {
-	burst, guess := 1, selector.PipelineFull
-	if k.pattern == windowed {
-		burst = 3
-	}
+	guess := selector.PipelineFull
 	if k.memory == btl.Allocated || p.m.engine.IsOversubscribed() {
 		guess = selector.Get
 	}
-	seed := uint64(p.Incarnation.ID)<<16 | uint64(k.memory)<<12 | uint64(k.pattern)<<8 | uint64(k.class)
 	s := &selection{kind: k}
-	if k.pattern == duplex {
+	switch k.pattern {
+	case duplex:
 		// A change of the protocol takes effect behind the messages accepted ahead.
-		s.GroupSelector = selector.NewGroup(seed, max(maxAhead>>(k.class+1+minClassLog), minGroup), guess)
+		s.GroupSelector = selector.NewGroup(max(maxAhead>>(k.class+1+minClassLog), minGroup), guess)
 		if canGet {
 			s.Penalize(selector.Of(selector.Pipeline, selector.PipelineNT))
 		}
-	} else {
-		s.Selector = selector.New(seed, burst, guess)
-		if k.pattern == windowed {
-			s.Penalize(selector.Of(selector.Pipeline))
-		}
+	case windowed:
+		s.Selector = selector.NewWindow(guess)
+		s.Penalize(selector.Of(selector.Pipeline))
+	default:
+		s.Selector = selector.New(guess)
 	}
 	like := &p.incoming.allSelections()[k.memory][k.pattern]
 	switch {

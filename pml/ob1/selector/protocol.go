@@ -1,17 +1,10 @@
-// Package selector selects the rendezvous protocol of a large message from the measured
-// times of earlier messages of the same kind. It does not read the clock, and equal seeds
-// and times lead to equal selections.
-//
-// A [Selector] serves messages of one kind, in general of one peer, size class and pattern
-// of traffic. It measures only messages that the program sends anyway. During the warm-up
-// it samples each protocol a few times. Afterwards it returns the protocol of the lowest
-// estimated cost, and now and then probes another one. [MessagesPerProbe] and
-// [ProbeTimeShare] bound probes for any sequence of messages. The confirmation of a new best
-// protocol in use and a second trial of the former best protocol after a change of the costs
-// do not count against these bounds.
+// Package selector names the rendezvous protocols, which transfer the payload of large
+// messages, and selects one of them for each message by a [learner.Selector].
 package selector
 
-// Protocol is a rendezvous protocol, which transfers the payload of a large message.
+import "github.com/ferrympi/ferry/internal/learner"
+
+// Protocol is a rendezvous protocol.
 type Protocol uint8
 
 const (
@@ -35,22 +28,40 @@ var protocolNames = [Protocols]string{"pipeline", "get", "put", "split", "pipeli
 
 func (p Protocol) String() string { return protocolNames[p] }
 
-// AnyPipeline has all protocols that copy fragments through the ring.
-const AnyPipeline = Set(1<<Pipeline | 1<<PipelineFull | 1<<PipelineNT)
+type (
+	// Set is a set of protocols.
+	Set = learner.Set[Protocol]
+	// Costs are the costs of all protocols in ns per byte, 0 for unknown ones.
+	Costs = learner.Costs
+	// Selector selects protocols for messages of one kind.
+	Selector = learner.Selector[Protocol]
+	// GroupSelector selects protocols for groups of messages.
+	GroupSelector = learner.GroupSelector[Protocol]
+)
 
-// Set is a set of protocols.
-type Set uint8
-
-// All has every protocol.
-const All = Set(1<<Protocols - 1)
+const (
+	// All has every protocol.
+	All = Set(1<<Protocols - 1)
+	// AnyPipeline has all protocols that copy fragments through the ring.
+	AnyPipeline = Set(1<<Pipeline | 1<<PipelineFull | 1<<PipelineNT)
+)
 
 // Of returns the set of the given protocols.
-func Of(all ...Protocol) (s Set) {
-	for _, p := range all {
-		s |= 1 << p
-	}
-	return s
+func Of(all ...Protocol) Set { return learner.Of(all...) }
+
+// New returns a selector for single messages. The warm-up starts with guess.
+func New(guess Protocol) Selector {
+	return learner.New(learner.Shape{Options: int(Protocols), Probe: 1, Run: 4}, guess)
 }
 
-// Has reports whether p is in the set.
-func (s Set) Has(p Protocol) bool { return s&(1<<p) != 0 }
+// NewWindow returns a selector for the messages of windows. Messages in flight together complete
+// together, and the first ones are slow while the sender still starts the others, so that 64 of
+// them are one sample.
+func NewWindow(guess Protocol) Selector {
+	return learner.New(learner.Shape{Options: int(Protocols), Probe: 3, Skip: 1, Run: 64}, guess)
+}
+
+// NewGroup returns a selector for groups of the given number of messages.
+func NewGroup(group int, guess Protocol) GroupSelector {
+	return learner.NewGroup(int(Protocols), group, guess)
+}

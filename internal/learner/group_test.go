@@ -1,4 +1,4 @@
-package selector
+package learner
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ type batchMachine struct {
 	unreported float64
 }
 
-func (b *batchMachine) messageTime(w Protocol, bytes int64) int64 {
+func (b *batchMachine) messageTime(w protocol, bytes int64) int64 {
 	b.unreported += float64(b.machine.messageTime(w, bytes))
 	if b.n++; b.n%b.batch > 0 {
 		return 10
@@ -31,12 +31,12 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 		for seed := range uint64(machines() / 20) {
 			m := &batchMachine{machine: newMachine(seed), batch: x.batch}
 			m.spikeChance = 0
-			m.possible = AnyPipeline | Of(Get)
+			m.possible = anyPipeline | Of(get)
 			for w := range m.drift {
 				m.drift[w] = 0
 			}
-			g := NewGroup(seed, x.group, Pipeline)
-			var under []Protocol
+			g := NewGroup(int(protocols), x.group, pipeline)
+			var under []protocol
 			var elapsed, least float64
 			for i := range 6400 {
 				w, _ := g.Select(m.possible)
@@ -58,11 +58,11 @@ func TestGroupSelector_BatchedTimes_FindsBest(t *testing.T) {
 }
 
 func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
-	g := NewGroup(1, 16, Pipeline)
+	g := NewGroup(int(protocols), 16, pipeline)
 	for i := range 1000 {
-		possible := Of(Pipeline, Get)
+		possible := Of(pipeline, get)
 		if i%7 > 3 {
-			possible = Of(PipelineFull)
+			possible = Of(pipelineFull)
 		}
 		w, _ := g.Select(possible)
 		if !possible.Has(w) {
@@ -74,12 +74,12 @@ func TestGroupSelector_ProtocolBecomesImpossible_StartsNewGroup(t *testing.T) {
 
 // All messages of a group had arrived before the receiver polled, and elapsed no time.
 func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
-	g := NewGroup(1, 8, Pipeline)
-	by := map[Protocol]int{}
+	g := NewGroup(int(protocols), 8, pipeline)
+	by := map[protocol]int{}
 	for i := range 4000 {
-		w, _ := g.Select(Of(Pipeline, PipelineFull))
+		w, _ := g.Select(Of(pipeline, pipelineFull))
 		ns := int64(messageBytes / 20)
-		if w == Pipeline {
+		if w == pipeline {
 			if ns = messageBytes / 10; i%80 < 12 {
 				ns = 0
 			}
@@ -87,7 +87,7 @@ func TestGroupSelector_GroupsOfNoTime_AreIgnored(t *testing.T) {
 		g.Record(w, messageBytes, ns, true)
 		by[w]++
 	}
-	if by[PipelineFull] < 3000 {
+	if by[pipelineFull] < 3000 {
 		t.Errorf("protocols of 4000 messages: %v", by)
 	}
 }

@@ -1,4 +1,4 @@
-package selector
+package learner
 
 import (
 	"math"
@@ -9,32 +9,32 @@ import (
 // coldRingMachine simulates a ring that is cold for the first pipeline messages behind others.
 type coldRingMachine struct {
 	// cost is in ns per byte with a warm ring.
-	cost [Protocols]float64
+	cost [protocols]float64
 	// coldFactor is the ratio of the first pipeline message's cost.
 	coldFactor   float64
-	lastProtocol Protocol
+	lastProtocol protocol
 	// consecutive counts messages by lastProtocol.
 	consecutive int
 }
 
-func (m *coldRingMachine) messageCost(w Protocol) float64 {
+func (m *coldRingMachine) messageCost(w protocol) float64 {
 	if w != m.lastProtocol {
 		m.lastProtocol, m.consecutive = w, 0
 	}
 	m.consecutive++
 	x := m.cost[w]
-	if w == Pipeline && m.consecutive <= 4 {
+	if w == pipeline && m.consecutive <= 4 {
 		x *= 1 + (m.coldFactor-1)*float64(5-m.consecutive)/4
 	}
 	return x
 }
 
 // play sends n messages, and returns the number of those by one protocol.
-func (m *coldRingMachine) play(c *Selector, n int, by Protocol) (good int) {
-	last := Protocols
+func (m *coldRingMachine) play(c *Selector[protocol], n int, by protocol) (good int) {
+	last := protocols
 	for range n {
-		w, _ := c.Select(fourProtocols)
-		c.Record(w, messageBytes, int64(m.messageCost(w)*messageBytes), c.burst == 1 || w == last)
+		w, _ := c.Select(fourprotocols)
+		c.Record(w, messageBytes, int64(m.messageCost(w)*messageBytes), c.shape.Probe == 1 || w == last)
 		last = w
 		if w == by {
 			good++
@@ -47,12 +47,12 @@ func (m *coldRingMachine) play(c *Selector, n int, by Protocol) (good int) {
 // later ones would not.
 func TestSelector_PipelineColdAfterChange_IsProbedAtLength(t *testing.T) {
 	for _, burst := range []int{1, 3} {
-		m := &coldRingMachine{coldFactor: 1.6, cost: [Protocols]float64{Pipeline: 0.15, Get: 0.06, Put: 0.2, Split: 0.08}}
-		c := New(1, burst, Pipeline)
-		m.play(&c, 2000, Get)
-		m.cost = [Protocols]float64{Pipeline: 0.020, Get: 0.026, Put: 0.08, Split: 0.026}
-		m.play(&c, 200, Pipeline)
-		if good := m.play(&c, 200, Pipeline); good < 150 {
+		m := &coldRingMachine{coldFactor: 1.6, cost: [protocols]float64{pipeline: 0.15, get: 0.06, put: 0.2, split: 0.08}}
+		c := newSim(burst, pipeline)
+		m.play(&c, 2000, get)
+		m.cost = [protocols]float64{pipeline: 0.020, get: 0.026, put: 0.08, split: 0.026}
+		m.play(&c, 200*burst, pipeline)
+		if good := m.play(&c, 200, pipeline); good < 150 {
 			t.Errorf("burst %d: 200 messages after the change %d of 200 go by the best protocol: %v", burst, good, c.Estimates())
 		}
 	}
@@ -62,12 +62,12 @@ func TestSelector_PipelineColdAfterChange_IsProbedAtLength(t *testing.T) {
 // replaces the protocol.
 func TestSelector_BestBecomesSlow_IsReplaced(t *testing.T) {
 	for _, burst := range []int{1, 3} {
-		m := &coldRingMachine{coldFactor: 1, cost: [Protocols]float64{Pipeline: 0.06, Get: 0.11, Put: 0.5, Split: 0.2}}
-		c := New(1, burst, Pipeline)
-		m.play(&c, 1000, Pipeline)
-		m.cost[Pipeline] = 0.6
-		m.play(&c, 300, Get)
-		if good := m.play(&c, 200, Get); good < 150 {
+		m := &coldRingMachine{coldFactor: 1, cost: [protocols]float64{pipeline: 0.06, get: 0.11, put: 0.5, split: 0.2}}
+		c := newSim(burst, pipeline)
+		m.play(&c, 1000, pipeline)
+		m.cost[pipeline] = 0.6
+		m.play(&c, 300, get)
+		if good := m.play(&c, 200, get); good < 150 {
 			t.Errorf("burst %d: %d of 200 messages used the best protocol: %v", burst, good, c.Estimates())
 		}
 	}
@@ -77,14 +77,14 @@ func TestSelector_BestBecomesSlow_IsReplaced(t *testing.T) {
 func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 	for _, burst := range []int{1, 3} {
 		for seed := range uint64(50) {
-			c := New(seed, burst, PipelineFull)
-			cost := [Protocols]float64{Pipeline: 0.11, Get: 0.1, Put: 0.2, Split: 0.12, PipelineFull: 0.033, PipelineNT: 0.06}
-			last, row, frames := Protocols, 0, 0
+			c := newSim(burst, pipelineFull)
+			cost := [protocols]float64{pipeline: 0.11, get: 0.1, put: 0.2, split: 0.12, pipelineFull: 0.033, pipelineNT: 0.06}
+			last, row, frames := protocols, 0, 0
 			// Messages that are accepted and not measured yet.
-			var late []Protocol
+			var late []protocol
 			play := func(n int) {
 				for range n {
-					w, _ := c.Select(All)
+					w, _ := c.Select(allProtocols)
 					if late = append(late, w); len(late) <= 18 {
 						continue
 					}
@@ -93,7 +93,7 @@ func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 					if row++; w != last {
 						row = 1
 					}
-					if w == Pipeline {
+					if w == pipeline {
 						frames++
 						if row <= 12 {
 							x = min(x, 0.025)
@@ -107,7 +107,7 @@ func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 			if frames > 1000 {
 				t.Errorf("burst %d, seed %d: %d of 10,000 messages used a protocol that is fast in probes only", burst, seed, frames)
 			}
-			cost[Pipeline], frames = 0.012, 0
+			cost[pipeline], frames = 0.012, 0
 			if play(30_000); frames < 10_000 {
 				t.Errorf("burst %d, seed %d: it is fast in use now, and %d of 30,000 messages go by it", burst, seed, frames)
 			}
@@ -118,7 +118,7 @@ func TestSelector_ProtocolFastOnlyInProbes_IsRarelyUsed(t *testing.T) {
 // windowMachine simulates windows that start with the answer to the one before. As in package
 // ob1, messages in flight use one protocol, up to 32 of them with a pipeline.
 type windowMachine struct {
-	ns [Protocols]int64
+	ns [protocols]int64
 	// restedMessages is the number of consecutive pipeline messages that take restedNS.
 	restedMessages int
 	restedNS       int64
@@ -127,19 +127,19 @@ type windowMachine struct {
 	// length is the number of messages of a window.
 	length            int
 	rng               *rand.Rand
-	inFlight          []Protocol
-	lastProtocol      Protocol
+	inFlight          []protocol
+	lastProtocol      protocol
 	consecutive, sent int
-	// inStepLeft counts PipelineFull messages in lockstep, after another protocol has drained the path.
+	// inStepLeft counts pipelineFull messages in lockstep, after another protocol has drained the path.
 	inStepLeft int
 }
 
 // The size of a message in bytes, and the following times in ns: start of a window, the same
-// with PipelineNT, change of the protocol, interruption, PipelineFull message in lockstep.
+// with pipelineNT, change of the protocol, interruption, pipelineFull message in lockstep.
 const windowBytes, windowStartNS, windowStartNTNS, switchNS, interruptNS, inStepNS = 32 << 10, 36_000, 80_000, 2000, 100_000, 2000
 
 // play sends n messages, and returns the relative loss against the best protocol alone.
-func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
+func (m *windowMachine) play(c *Selector[protocol], n int, best protocol) (loss float64) {
 	var elapsed, least int64
 	end := func() {
 		w := m.inFlight[0]
@@ -148,7 +148,7 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 		if m.consecutive++; w != m.lastProtocol {
 			m.consecutive = 1
 		}
-		if w == Pipeline && m.consecutive <= m.restedMessages {
+		if w == pipeline && m.consecutive <= m.restedMessages {
 			x = m.restedNS
 		}
 		least += m.ns[best]
@@ -158,13 +158,13 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 				m.inStepLeft = 12
 			}
 		}
-		if m.inStepLeft > 0 && w == PipelineFull {
+		if m.inStepLeft > 0 && w == pipelineFull {
 			m.inStepLeft--
 			x = inStepNS
 		}
 		if m.sent++; m.sent%m.length == 0 {
 			x += windowStartNS
-			if w == PipelineNT {
+			if w == pipelineNT {
 				x += windowStartNTNS - windowStartNS
 			}
 			least += windowStartNS
@@ -178,9 +178,9 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 		m.lastProtocol = w
 	}
 	for range n {
-		w, _ := c.Select(All)
+		w, _ := c.Select(allProtocols)
 		most := 2
-		if AnyPipeline.Has(w) {
+		if anyPipeline.Has(w) {
 			most = 32
 		}
 		for len(m.inFlight) >= most || len(m.inFlight) > 0 && m.inFlight[0] != w {
@@ -195,34 +195,34 @@ func (m *windowMachine) play(c *Selector, n int, best Protocol) (loss float64) {
 // most of all by a protocol that is fast for its first messages. Confirmation costs
 // messages, and must become rarer.
 func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
-	wide := [Protocols]int64{Pipeline: 3500, Get: 3700, Put: 3100, Split: 2400, PipelineFull: 650, PipelineNT: 1300}
+	wide := [protocols]int64{pipeline: 3500, get: 3700, put: 3100, split: 2400, pipelineFull: 650, pipelineNT: 1300}
 	both := wide
-	both[Split] = 300
+	both[split] = 300
 	for _, at := range []struct {
 		name   string
-		ns     [Protocols]int64
-		best   Protocol
+		ns     [protocols]int64
+		best   protocol
 		length int
 		// often is the average interval of interrupted messages.
 		often int
 		known bool
 		most  [3]float64
 	}{
-		{"frames are not doubted", wide, PipelineFull, 64, 0, false, [3]float64{0.20, 0.05, 0.06}},
-		{"frames are doubted", wide, PipelineFull, 64, 0, true, [3]float64{0.15, 0.05, 0.06}},
-		{"interrupts", wide, PipelineFull, 64, 200, true, [3]float64{0.16, 0.06, 0.06}},
-		{"the best protocol is not the guess", both, Split, 64, 0, true, [3]float64{0.27, 0.04, 0.04}},
-		{"the best protocol is not the guess, interrupts", both, Split, 64, 300, true, [3]float64{0.25, 0.05, 0.05}},
-		{"short windows", wide, PipelineFull, 16, 0, true, [3]float64{0.27, 0.05, 0.05}},
+		{"frames are not doubted", wide, pipelineFull, 64, 0, false, [3]float64{0.20, 0.05, 0.06}},
+		{"frames are doubted", wide, pipelineFull, 64, 0, true, [3]float64{0.15, 0.05, 0.06}},
+		{"interrupts", wide, pipelineFull, 64, 200, true, [3]float64{0.16, 0.06, 0.06}},
+		{"the best protocol is not the guess", both, split, 64, 0, true, [3]float64{0.27, 0.04, 0.04}},
+		{"the best protocol is not the guess, interrupts", both, split, 64, 300, true, [3]float64{0.25, 0.05, 0.05}},
+		{"short windows", wide, pipelineFull, 16, 0, true, [3]float64{0.27, 0.05, 0.05}},
 	} {
 		t.Run(at.name, func(t *testing.T) {
 			var loss [3][]float64
 			for seed := range uint64(200) {
-				c := New(seed, 3, PipelineFull)
+				c := newSim(3, pipelineFull)
 				if at.known {
-					c.Penalize(Of(Pipeline))
+					c.Penalize(Of(pipeline))
 				}
-				m := &windowMachine{rng: rand.New(rand.NewPCG(seed, 9)), lastProtocol: Protocols, restedMessages: 32, restedNS: 550, interruptEvery: at.often, length: at.length, ns: at.ns}
+				m := &windowMachine{rng: rand.New(rand.NewPCG(seed, 9)), lastProtocol: protocols, restedMessages: 32, restedNS: 550, interruptEvery: at.often, length: at.length, ns: at.ns}
 				for i, n := range []int{1000, 9000, 20_000} {
 					loss[i] = append(loss[i], m.play(&c, n, at.best))
 				}
@@ -240,17 +240,17 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 // another protocol is the best already, and still show that their protocol has become slow.
 func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 	for seed := range uint64(50) {
-		c := New(seed, 3, PipelineFull)
-		cost := [Protocols]float64{Pipeline: 0.1, Get: 0.02, Put: 0.1, Split: 0.1, PipelineFull: 0.04, PipelineNT: 0.06}
-		var late []Protocol
-		last, by := Protocols, [Protocols]int{}
+		c := newSim(3, pipelineFull)
+		cost := [protocols]float64{pipeline: 0.1, get: 0.02, put: 0.1, split: 0.1, pipelineFull: 0.04, pipelineNT: 0.06}
+		var late []protocol
+		last, by := protocols, [protocols]int{}
 		for i := range 30_000 {
-			ways := All
+			ways := allProtocols
 			if i/30%2 == 0 {
-				ways = AnyPipeline
+				ways = anyPipeline
 			}
 			if i == 10_000 {
-				cost[PipelineFull] = 0.3
+				cost[pipelineFull] = 0.3
 			}
 			w, _ := c.Select(ways)
 			if i >= 12_000 {
@@ -262,7 +262,7 @@ func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 				last = w
 			}
 		}
-		if by[Get] < 8500 || by[PipelineNT] < 8500 {
+		if by[get] < 8500 || by[pipelineNT] < 8500 {
 			t.Errorf("seed %d: protocols of 18,000 messages: %v", seed, by)
 		}
 	}
@@ -271,31 +271,31 @@ func TestSelector_WindowsWithAlternatingSets_FindsBestOfEach(t *testing.T) {
 // The former best protocol gets a second trial after a change, and is still slow. That raises
 // no penalty, so that the selector returns when the change is reverted.
 func TestSelector_ChangeIsReverted_ReturnsToBest(t *testing.T) {
-	usual := [Protocols]float64{Pipeline: 0.3, Get: 0.1, Put: 0.25, Split: 0.12, PipelineFull: 0.04, PipelineNT: 0.3}
+	usual := [protocols]float64{pipeline: 0.3, get: 0.1, put: 0.25, split: 0.12, pipelineFull: 0.04, pipelineNT: 0.3}
 	for _, burst := range []int{1, 3} {
-		c := New(1, burst, Pipeline)
+		c := newSim(burst, pipeline)
 		m := &coldRingMachine{coldFactor: 1, cost: usual}
-		all := func(n int) (good int) {
-			last := Protocols
+		play := func(n int) (good int) {
+			last := protocols
 			for range n {
-				w, _ := c.Select(All)
+				w, _ := c.Select(allProtocols)
 				c.Record(w, messageBytes, int64(m.messageCost(w)*messageBytes), burst == 1 || w == last)
-				if last = w; w == PipelineFull {
+				if last = w; w == pipelineFull {
 					good++
 				}
 			}
 			return good
 		}
-		all(1000 * burst)
-		for w := range Protocols {
-			if w != Get {
+		play(1000 * burst)
+		for w := range protocols {
+			if w != get {
 				m.cost[w] = 1.3
 			}
 		}
-		all(2000 * burst)
+		play(2000 * burst)
 		m.cost = usual
-		all(6000)
-		if good := all(1000); good < 900 {
+		play(6000)
+		if good := play(1000); good < 900 {
 			t.Errorf("burst %d: %d of 1,000 messages used the restored best protocol", burst, good)
 		}
 	}
@@ -303,13 +303,13 @@ func TestSelector_ChangeIsReverted_ReturnsToBest(t *testing.T) {
 
 // Every second message has a layout and can only use the pipeline.
 func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
-	c := New(1, 1, Pipeline)
-	m := &coldRingMachine{coldFactor: 1, cost: [Protocols]float64{Pipeline: 0.2, Get: 0.03, Put: 0.2, Split: 0.2, PipelineFull: 0.06, PipelineNT: 0.2}}
-	play := func(n int) (by [Protocols]int) {
+	c := newSim(1, pipeline)
+	m := &coldRingMachine{coldFactor: 1, cost: [protocols]float64{pipeline: 0.2, get: 0.03, put: 0.2, split: 0.2, pipelineFull: 0.06, pipelineNT: 0.2}}
+	play := func(n int) (by [protocols]int) {
 		for i := range n {
-			ways := All
+			ways := allProtocols
 			if i%2 == 0 {
-				ways = AnyPipeline
+				ways = anyPipeline
 			}
 			w, _ := c.Select(ways)
 			c.Record(w, messageBytes, int64(m.messageCost(w)*messageBytes), true)
@@ -318,9 +318,9 @@ func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
 		return by
 	}
 	play(2000)
-	m.cost[Get] = 0.3
+	m.cost[get] = 0.3
 	play(400)
-	if by := play(1000); by[PipelineFull] < 900 {
+	if by := play(1000); by[pipelineFull] < 900 {
 		t.Errorf("protocols of 1,000 messages: %v", by)
 	}
 }
@@ -330,16 +330,16 @@ func TestSelector_AlternatingSets_NoticesChange(t *testing.T) {
 // before the probe limits would allow it. Times are recorded some messages later. If the
 // costs stay, the return is cheap.
 func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
-	usual := [Protocols]float64{Pipeline: 0.05, Get: 0.1, Put: 0.25, Split: 0.12, PipelineFull: 0.04, PipelineNT: 0.08}
+	usual := [protocols]float64{pipeline: 0.05, get: 0.1, put: 0.25, split: 0.12, pipelineFull: 0.04, pipelineNT: 0.08}
 	for _, burst := range []int{1, 3} {
 		for seed := range uint64(50) {
-			c := New(seed, burst, Pipeline)
+			c := newSim(burst, pipeline)
 			m := &coldRingMachine{coldFactor: 1, cost: usual}
-			var late []Protocol
+			var late []protocol
 			elapsed := 0.
-			play := func(n int) (by [Protocols]int) {
+			play := func(n int) (by [protocols]int) {
 				for range n {
-					w, _ := c.Select(All)
+					w, _ := c.Select(allProtocols)
 					by[w]++
 					if late = append(late, w); len(late) > 3 {
 						x := m.messageCost(late[0])
@@ -352,32 +352,32 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 			}
 			after := 100 * burst * burst
 			play(1000 * burst)
-			for w := range Protocols {
-				if w != Get {
+			for w := range protocols {
+				if w != get {
 					m.cost[w] = 1.3
 				}
 			}
 			moment := 15
 			// The first sample after the change.
 			if burst > 1 {
-				moment = 2 * runMessages
+				moment = 2 * 64
 			}
 			play(moment)
 			m.cost = usual
 			play(after)
-			if by := play(200); by[PipelineFull] < 150 {
+			if by := play(200); by[pipelineFull] < 150 {
 				t.Errorf("burst %d, seed %d: %d messages after the change %v of 200 used each protocol: %v", burst, seed, after, by, c.Estimates())
 			}
 			// This time the change stays.
-			for w := range Protocols {
-				if w != Get {
+			for w := range protocols {
+				if w != get {
 					m.cost[w] = 1.3
 				}
 			}
 			play(after)
 			elapsed = 0
-			if play(1000); elapsed > 1.05*1000*m.cost[Get] {
-				t.Errorf("burst %d, seed %d: 1000 messages after a lasting change take %.2f times as long as by the best protocol", burst, seed, elapsed/1000/m.cost[Get])
+			if play(1000); elapsed > 1.08*1000*m.cost[get] {
+				t.Errorf("burst %d, seed %d: 1000 messages after a lasting change take %.2f times as long as by the best protocol", burst, seed, elapsed/1000/m.cost[get])
 			}
 		}
 	}

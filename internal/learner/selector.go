@@ -1,0 +1,251 @@
+// Package learner selects one of a few options for each message from the measured times of
+// earlier messages of the same kind. It does not read the clock, and equal times lead to equal
+// selections.
+//
+// A [Selector] serves messages of one kind, in general of one peer, size class and pattern of
+// traffic. It measures only messages that the program sends anyway. The warm-up probes each
+// option once. From then on Select returns the option of the lowest cost, and now and then
+// probes another one. [ProbeShare] bounds probes for any sequence of messages.
+//
+// A probe is short, and the first messages by an option may be faster or slower than later ones.
+// So a better option is on trial until runs of messages confirm its cost, and probes of it are
+// corrected by the ratio of both costs. A trial ends as soon as it has lost a quarter of a run.
+// An option that failed returns after a time that doubles with each failure. Trials do not count
+// as probes.
+//
+// When the cost of the selected option has changed, all other costs are stale and are probed
+// again.
+//
+// A selector is not safe for concurrent use, and allocates nothing.
+package learner
+
+import (
+	"math"
+	"math/bits"
+)
+
+// MaxOptions is the largest number of options of a selector.
+const MaxOptions = 6
+
+const (
+	// ProbeShare bounds the share of probes behind the warm-up, of the messages and of their
+	// expected time.
+	ProbeShare = 0.018
+	// savedProbes is the number of probes that the budget accumulates, in messages of the best
+	// option. Three quarters are kept for changes of the costs.
+	savedProbes = 48
+	// switchFactor is the ratio of costs below which another option replaces the best one.
+	switchFactor = 0.95
+	// optimism divides the cost of an option without a run. Probes may overestimate it.
+	optimism = 1.4
+	// changeFactor is the ratio of a cost to the former one that counts as a change.
+	changeFactor = 1.25
+	// settleRuns is the number of runs until a replaced option is probed again. While the
+	// scheduler moves processes, two of them may share one processor, and options that need both
+	// take ten times as long.
+	settleRuns = 8
+	// retryRuns is the number of runs until the first retry of an option that failed.
+	retryRuns = 64
+	// outlierRuns divides the messages of a run. One message counts for at most so many.
+	outlierRuns = 8
+	// maxGBs is faster than any copy. Such a message was complete together with another one.
+	maxGBs = 200
+)
+
+// Set is a set of options.
+type Set[O ~uint8] uint8
+
+// Of returns the set of the given options.
+func Of[O ~uint8](all ...O) (s Set[O]) {
+	for _, o := range all {
+		s |= 1 << o
+	}
+	return s
+}
+
+// Has reports whether o is in the set.
+func (s Set[O]) Has(o O) bool { return s&(1<<o) != 0 }
+
+// Shape describes the options of a selector and the messages that measure them.
+type Shape struct {
+	// Options is the number of options.
+	Options int
+	// Probe is the number of consecutive messages of a probe, and Skip the number of messages that
+	// are not measured behind a change of the option.
+	Probe, Skip int
+	// Run is the number of messages of a sample in use.
+	Run int
+}
+
+// Selector selects options for messages of one kind. Use [New]; the zero value is not ready.
+type Selector[O ~uint8] struct {
+	shape     Shape
+	estimates [MaxOptions]estimate
+	best      O
+	isWarm    bool
+	// selections counts calls of Select, and probes those that began a probe behind the warm-up.
+	selections int64
+	probes     uint64
+
+	// isTrial is set until runs have confirmed the cost of the best option, which is compared with
+	// rival. It counts as new until newUntil, in selections.
+	isTrial  bool
+	rival    float64
+	newUntil int64
+
+	probing    O
+	probesLeft int
+	// budget is the number of probes that may be made, in messages of the best option.
+	budget float64
+	// nextProbe is the number of selections at which the budget suffices for the next one.
+	nextProbe int64
+
+	// recorded is the option of the last record, and stretch the number of records since another
+	// option.
+	recorded O
+	stretch  int
+
+	// Until this number of selections, or the next sample, the best option remains the best for
+	// the same possible options.
+	idleUntil    int64
+	idlePossible Set[O]
+}
+
+// New returns a selector. The warm-up starts with guess.
+func New[O ~uint8](shape Shape, guess O) Selector[O] {
+	s := Selector[O]{shape: shape, best: guess, budget: reserve, recorded: O(shape.Options)}
+	for o := range s.estimates {
+		s.estimates[o].ratio = 1
+	}
+	return s
+}
+
+// Penalize lets options skip the warm-up that are rarely the best. If runs are longer than
+// probes, it also doubles the cost of their first probes. Call it before the first Select.
+func (s *Selector[O]) Penalize(options Set[O]) {
+	for o := range s.options() {
+		if e := &s.estimates[o]; options.Has(o) {
+			e.expected, e.probes = hopeless, 1
+			if s.shape.Skip > 0 {
+				e.ratio, e.isConfirmed = hopeless, true
+				s.fail(e)
+			}
+		}
+	}
+}
+
+// Select returns the option of the next message, one of those that are possible. isProbe is set
+// if it is not the best one.
+func (s *Selector[O]) Select(possible Set[O]) (o O, isProbe bool) {
+	s.selections++
+	s.budget = min(s.budget+ProbeShare, savedProbes)
+	if s.selections < s.idleUntil && possible == s.idlePossible {
+		return s.best, false
+	}
+	s.idleUntil, s.idlePossible = 0, possible
+	if s.probesLeft > 0 && possible.Has(s.probing) {
+		s.probesLeft--
+		return s.probing, s.probing != s.best
+	}
+	s.probesLeft = 0
+	if !possible.Has(s.best) {
+		s.replace(s.leastCost(possible))
+		s.isTrial = false
+	}
+	if s.isTrial && s.selections < s.newUntil {
+		return s.best, false
+	}
+	s.isTrial = false
+	if o, ok := s.selectProbe(possible); ok {
+		return o, true
+	}
+	s.updateBest(possible)
+	return s.best, false
+}
+
+// leastCost returns the possible option of the lowest cost. Without any, all possible options
+// are due for the warm-up.
+func (s *Selector[O]) leastCost(possible Set[O]) O {
+	found, least := O(bits.TrailingZeros8(uint8(possible))), math.Inf(1)
+	for o := range s.options() {
+		if e := &s.estimates[o]; possible.Has(o) && e.cost > 0 && e.cost < least {
+			found, least = o, e.cost
+		}
+	}
+	if math.IsInf(least, 1) {
+		for o := range s.options() {
+			if possible.Has(o) {
+				s.estimates[o].probes, s.estimates[o].expected = 0, 0
+			}
+		}
+	}
+	return found
+}
+
+// updateBest replaces the best option if another one is cheaper by switchFactor. A cost that
+// comes from probes begins a trial.
+func (s *Selector[O]) updateBest(possible Set[O]) {
+	b := &s.estimates[s.best]
+	if b.cost == 0 {
+		return
+	}
+	found, least, isWaiting := s.best, switchFactor*b.cost, false
+	if !b.isConfirmed {
+		least /= optimism
+	}
+	for o := range s.options() {
+		e := &s.estimates[o]
+		if !possible.Has(o) || o == s.best {
+			continue
+		}
+		isWaiting = isWaiting || e.samples == 0 && e.expected <= hopeless && s.selections-e.probedAt < retryRuns
+		if e.cost > 0 && !e.isStale && s.optimisticCost(e, least) < least {
+			found, least = o, s.optimisticCost(e, least)
+		}
+	}
+	isOther := found != s.best
+	if isOther {
+		s.replace(found)
+	} else if !isWaiting && b.isConfirmed {
+		s.idleUntil = s.nextEvent(possible)
+	}
+	if isWaiting {
+		return // the warm-up has not measured all options
+	}
+	s.isWarm = true
+	if e := &s.estimates[found]; isOther && e.isProbed || !e.isConfirmed && e.samples > 0 {
+		s.beginTrial(possible)
+	}
+}
+
+// optimisticCost returns the lowest cost that e may have in use, given the least cost of others.
+func (s *Selector[O]) optimisticCost(e *estimate, least float64) float64 {
+	switch {
+	case !e.isConfirmed:
+		return e.cost * s.usualRatio() / optimism
+	case e.failures == 0 || !e.isProbed:
+	case s.selections >= e.retryAt || e.cost <= least/changeFactor:
+		return e.cost / e.ratio
+	default:
+		return math.Inf(1)
+	}
+	return e.cost
+}
+
+// usualRatio returns the ratio of the cost in use to that of probes for an option without a
+// run. It is that of the best option unless it has failed.
+func (s *Selector[O]) usualRatio() float64 {
+	if b := &s.estimates[s.best]; b.failures == 0 {
+		return max(b.ratio, 1)
+	}
+	return 1
+}
+
+// replace replaces the best option, which is probed again soon.
+func (s *Selector[O]) replace(by O) {
+	s.estimates[s.best].dueAt = s.selections + int64(settleRuns*s.shape.Run)
+	s.best = by
+}
+
+// options returns the number of options as a range.
+func (s *Selector[O]) options() O { return O(s.shape.Options) }
