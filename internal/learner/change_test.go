@@ -208,9 +208,9 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 		known bool
 		most  [3]float64
 	}{
-		{"frames are not doubted", wide, pipelineFull, 64, 0, false, [3]float64{0.20, 0.05, 0.06}},
+		{"frames are not doubted", wide, pipelineFull, 64, 0, false, [3]float64{0.27, 0.05, 0.05}},
 		{"frames are doubted", wide, pipelineFull, 64, 0, true, [3]float64{0.15, 0.05, 0.06}},
-		{"interrupts", wide, pipelineFull, 64, 200, true, [3]float64{0.16, 0.06, 0.06}},
+		{"interrupts", wide, pipelineFull, 64, 200, true, [3]float64{0.10, 0.04, 0.04}},
 		{"the best protocol is not the guess", both, split, 64, 0, true, [3]float64{0.27, 0.04, 0.04}},
 		{"the best protocol is not the guess, interrupts", both, split, 64, 300, true, [3]float64{0.25, 0.05, 0.05}},
 		{"short windows", wide, pipelineFull, 16, 0, true, [3]float64{0.27, 0.05, 0.05}},
@@ -379,6 +379,32 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 			if play(1000); elapsed > 1.08*1000*m.cost[get] {
 				t.Errorf("burst %d, seed %d: 1000 messages after a lasting change take %.2f times as long as by the best protocol", burst, seed, elapsed/1000/m.cost[get])
 			}
+		}
+	}
+}
+
+// The first message by an option finds cold memory, and so does each one behind another option.
+func TestSelector_ColdBehindOthers_FindsBest(t *testing.T) {
+	cost := [protocols]float64{pipeline: 0.14, get: 0.055, put: 0.25, split: 0.08, pipelineFull: 0.14, pipelineNT: 0.11}
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		c := newSim(1, pipelineFull)
+		by, used, last := [protocols]int{}, [protocols]bool{}, protocols
+		for range 200 {
+			w, _ := c.Select(allProtocols)
+			by[w]++
+			x := cost[w] * math.Exp(0.1*rng.NormFloat64())
+			if w != last && (w == get || w == split) {
+				x *= 1.6
+			}
+			if !used[w] && w == get {
+				x *= 1.9
+			}
+			used[w], last = true, w
+			c.Record(w, messageBytes, int64(x*messageBytes), true)
+		}
+		if by[get] < 140 {
+			t.Errorf("seed %d: protocols of the first 200 messages: %v", seed, by)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (s *Selector[O]) Start(c Costs) {
 		e := &s.estimates[o]
 		*e = estimate{ratio: 1, expected: float64(c[o] / c[best])}
 		if e.expected > hopeless {
-			e.probes = 1
+			e.probes = warmupProbes
 		}
 	}
 }

@@ -2,7 +2,7 @@ package learner
 
 // reserve is the part of the budget for due probes, and hopeless the ratio to the lowest cost
 // that excludes an option from the warm-up.
-const reserve, hopeless = savedProbes * 3 / 4, optimism * optimism
+const reserve, hopeless, warmupProbes = savedProbes * 3 / 4, optimism * optimism, 2
 
 // selectProbe begins a probe if one is due and the budget allows it. Better options are probed
 // more often. The first probe of each option is free.
@@ -13,7 +13,7 @@ func (s *Selector[O]) selectProbe(possible Set[O]) (found O, ok bool) {
 		if o == s.best || !possible.Has(o) {
 			continue
 		}
-		switch isDue := e.probes == 0 || e.dueAt > 0 && s.selections >= e.dueAt; {
+		switch isDue := s.isFree(e) || e.dueAt > 0 && s.selections >= e.dueAt; {
 		case isDue && kept > 0:
 			most, kept = 0, 0
 		case !isDue && kept == 0:
@@ -27,7 +27,7 @@ func (s *Selector[O]) selectProbe(possible Set[O]) (found O, ok bool) {
 		return found, false
 	}
 	e := &s.estimates[found]
-	if e.probes > 0 {
+	if !s.isFree(e) {
 		cost := s.price(e) * float64(s.shape.Probe)
 		if cost+kept > s.budget {
 			s.nextProbe = s.selections + int64((cost+kept-s.budget)/ProbeShare)
@@ -40,6 +40,12 @@ func (s *Selector[O]) selectProbe(possible Set[O]) (found O, ok bool) {
 	e.probedAt, e.dueAt = s.selections, 0
 	s.probing, s.probesLeft = found, s.shape.Probe-1
 	return found, true
+}
+
+// isFree reports whether a probe belongs to the warm-up. The first message by an option finds
+// cold memory, so that promising ones get a second one.
+func (s *Selector[O]) isFree(e *estimate) bool {
+	return e.probes == 0 || e.probes < warmupProbes && !s.isWarm && s.price(e) < hopeless
 }
 
 // price returns the expected cost of a message, in messages of the best option. It never exceeds

@@ -110,7 +110,9 @@ func (s *Selector[O]) endTrial(hasLost bool) {
 		e.samples = 0
 		e.addRun(s.selections)
 	}
-	e.ratio *= e.cost / e.probedCost
+	if s.shape.Run > s.shape.Probe {
+		e.ratio *= e.cost / e.probedCost
+	}
 	if e.cost > s.rival {
 		s.fail(e)
 	}

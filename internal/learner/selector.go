@@ -125,7 +125,7 @@ func New[O ~uint8](shape Shape, guess O) Selector[O] {
 func (s *Selector[O]) Penalize(options Set[O]) {
 	for o := range s.options() {
 		if e := &s.estimates[o]; options.Has(o) {
-			e.expected, e.probes = hopeless, 1
+			e.expected, e.probes = hopeless, warmupProbes
 			if s.shape.Skip > 0 {
 				e.ratio, e.isConfirmed = hopeless, true
 				s.fail(e)
@@ -236,7 +236,7 @@ func (s *Selector[O]) optimisticCost(e *estimate, least float64) float64 {
 // run. It is that of the best option unless it has failed.
 func (s *Selector[O]) usualRatio() float64 {
 	if b := &s.estimates[s.best]; b.failures == 0 {
-		return max(b.ratio, 1)
+		return b.ratio
 	}
 	return 1
 }
