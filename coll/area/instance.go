@@ -129,7 +129,7 @@ var errNoMemory = errors.New("no open transport shares memory; add shm to btl")
 
 // Open opens a member's part.
 func (l *Layout) Open(env coll.Env) (coll.Instance, error) {
-	x := &Instance{layout: l, ranks: l.Ranks(l.Node(env.Rank)), localRank: l.Index(env.Rank), node: env.Node}
+	x := &Instance{layout: l, ranks: l.Ranks(l.Node(env.Rank)), localRank: l.Index(env.Rank), node: env.Node, writer: newStoreSelector()}
 	size := l.areaSize(len(x.ranks))
 	switch {
 	case len(x.ranks) == 1:

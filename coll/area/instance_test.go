@@ -253,7 +253,7 @@ func FuzzLine(f *testing.F) {
 	l, _, h := pair(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		clear(h.bytes)
-		x := &Instance{layout: l, ranks: []int{0, 1}, localRank: 1}
+		x := &Instance{layout: l, ranks: []int{0, 1}, localRank: 1, writer: newStoreSelector()}
 		x.mapBytes(h.bytes)
 		for slot := range slots { // Of local rank 0.
 			copy(h.bytes[slot*lineSize:][:lineSize], b)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/learner"
 )
 
 // storeMode selects the stores for large posts. Cached stores leave the data in the caches of the writer, but
@@ -21,41 +22,29 @@ const (
 // readUses is the number of ways to read data, which are copying and combining.
 const readUses = actFold - actFetch + 1
 
-const (
-	// minSelectSize is the smallest post with a choice, in bytes. The way through memory costs 0.5 us.
-	minSelectSize = 8 << 10
-	// probeLength is the number of posts in a probe of the other mode. The first ones are not measured, because they
-	// replace data stored in the previous mode.
-	probeLength = 2 * slots
-	// probeRatio is the least number of probe lengths between two probes.
-	probeRatio = 32
-	// maxOutlier limits the effect of a measurement that was interrupted.
-	maxOutlier = 2
-)
+// minSelectSize is the smallest post with a choice, in bytes. The way through memory costs 0.5 us.
+const minSelectSize = 8 << 10
 
-// cost is the time to write or read 1 KiB, in ticks. Zero means unknown.
+// storeShape measures posts after those that replace data stored in the previous mode.
+var storeShape = learner.Shape{Options: int(storeModes), Probe: 2 * slots, Skip: slots, Run: slots}
+
+// cost is the time to read 1 KiB, in ticks. Zero means unknown.
 type cost uint16
 
-// update adds a measurement to the moving average.
+// update adds a measurement to the moving average. One that was interrupted counts for at most twice the average.
 func (c *cost) update(ticks uint64, n int) {
 	now := ticks << 10 / uint64(n)
 	if *c == 0 {
 		*c = cost(min(now+1, math.MaxUint16))
 		return
 	}
-	old := min(uint64(*c), maxOutlier*now+1) // The old value was an outlier.
-	*c = cost(min((3*old+min(now, maxOutlier*old)+2)/4, math.MaxUint16))
+	old := min(uint64(*c), 2*now+1) // The old value was an outlier.
+	*c = cost(min((3*old+min(now, 2*old)+2)/4, math.MaxUint16))
 }
 
 // storeSelector selects the storeMode of a member.
 type storeSelector struct {
-	current   storeMode
-	isProbing bool
-	// Posts in the current mode.
-	sinceSwitch int
-	// Posts until the next probe starts or this one ends.
-	untilDecision int
-	writeCost     [storeModes]cost
+	modes learner.Selector[storeMode]
 	// Published by the last reader.
 	peerRead [storeModes]cost
 	readCost [readUses][storeModes]cost // Of this member.
@@ -63,51 +52,21 @@ type storeSelector struct {
 	lastUse int
 }
 
+func newStoreSelector() storeSelector {
+	return storeSelector{modes: learner.New(storeShape, stored)}
+}
+
 // nextMode returns the mode of the next post.
 func (w *storeSelector) nextMode() storeMode {
-	switch isDue := w.untilDecision == 0; {
-	case isDue && !w.isProbing && w.writeCost[w.current] > 0:
-		w.isProbing, w.untilDecision = true, probeLength
-		w.switchMode()
-		w.writeCost[w.current] = 0
-	case isDue:
-		if w.isProbing && w.totalCost(w.otherMode()) < w.totalCost(w.current) {
-			w.switchMode()
-		}
-		w.finishProbe()
-	case !w.isProbing && w.sinceSwitch > probeLength && w.writeCost[w.otherMode()] > 0 && w.totalCost(w.otherMode())*5 < w.totalCost(w.current)*4:
-		w.switchMode() // The cost of the current mode has risen.
-		w.finishProbe()
-	}
-	w.untilDecision--
-	w.sinceSwitch++
-	return w.current
+	m, _ := w.modes.Select(learner.Of(stored, streamed))
+	return m
 }
 
-func (w *storeSelector) otherMode() storeMode { return storeModes - 1 - w.current }
-
-func (w *storeSelector) switchMode() { w.current, w.sinceSwitch = w.otherMode(), 0 }
-
-// finishProbe schedules the next probe. A dearer alternative is probed less often.
-func (w *storeSelector) finishProbe() {
-	w.isProbing, w.untilDecision = false, probeLength
-	if current, other := w.totalCost(w.current), w.totalCost(w.otherMode()); w.writeCost[w.otherMode()] > 0 {
-		w.untilDecision *= probeRatio * max(1, other/max(1, current))
-	}
-}
-
-// totalCost returns the cost of writing and reading.
-func (w *storeSelector) totalCost(m storeMode) int {
-	if w.peerRead[stored] == 0 || w.peerRead[streamed] == 0 {
-		return int(w.writeCost[m])
-	}
-	return int(w.writeCost[m]) + int(w.peerRead[m])
-}
-
-func (w *storeSelector) recordWrite(ticks uint64, n int) {
-	if w.sinceSwitch > slots {
-		w.writeCost[w.current].update(ticks, n)
-	}
+// recordWrite records a post, at the cost of writing and reading. A mode that was not read yet is not compared
+// with one that was.
+func (w *storeSelector) recordWrite(m storeMode, ticks uint64, n int) {
+	isComparable := w.peerRead[m] > 0 || w.peerRead[storeModes-1-m] == 0
+	w.modes.Record(m, int64(n), int64(ticks)+int64(w.peerRead[m])*int64(n)>>10, isComparable)
 }
 
 // writeSlot copies data into a slot and returns the mode.
@@ -122,7 +81,7 @@ func (w *storeSelector) writeSlot(slot, data []byte) storeMode {
 	} else {
 		cpu.CopyShared(slot, data)
 	}
-	w.recordWrite(cpu.Ticks()-start, len(data))
+	w.recordWrite(m, cpu.Ticks()-start, len(data))
 	return m
 }
 

@@ -40,7 +40,7 @@ func (m machine) run(w *storeSelector, r *rand.Rand, posts int) (best int, exces
 			}
 			return ticks
 		}
-		w.recordWrite(noise(m.write[mode]), size)
+		w.recordWrite(mode, noise(m.write[mode]), size)
 		w.peerRead[mode].update(noise(m.read[mode]), size)
 		spent += m.write[mode] + m.read[mode]
 		least += m.write[m.best()] + m.read[m.best()]
@@ -52,24 +52,30 @@ func (m machine) run(w *storeSelector, r *rand.Rand, posts int) (best int, exces
 }
 
 func TestStoreSelector_StableMachine_FindsCheaperMode(t *testing.T) {
+	const seeds = 100
 	for name, m := range map[string]machine{"near": near, "far": far, "quick": quick, "dear to read": dearRead} {
-		for seed := range uint64(30) {
-			var w storeSelector
+		var sum, most float64
+		for seed := range uint64(seeds) {
+			w := newStoreSelector()
 			r := rand.New(rand.NewPCG(seed, 0))
-			m.run(&w, r, 4*probeLength)
-			if best, excess := m.run(&w, r, 10_000); best < 9_000 || excess > 0.05 {
-				t.Fatalf("%s, seed %d: %d of 10000 posts in the best mode; excess cost %.3f", name, seed, best, excess)
-			}
+			m.run(&w, r, 4*storeShape.Probe)
+			_, excess := m.run(&w, r, 10_000)
+			sum, most = sum+excess, max(most, excess)
+		}
+		t.Logf("%s: excess cost %.3f on average, %.3f at most", name, sum/seeds, most)
+		if sum/seeds > 0.025 || most > 0.1 {
+			t.Errorf("%s: excess cost %.3f on average, %.3f at most", name, sum/seeds, most)
 		}
 	}
 }
 
 func TestStoreSelector_CostsChange_SwitchesMode(t *testing.T) {
 	for seed := range uint64(30) {
-		var w storeSelector
+		w := newStoreSelector()
 		r := rand.New(rand.NewPCG(seed, 0))
 		quick.run(&w, r, 2_000)
-		if best, _ := far.run(&w, r, 200); best < 150 {
+		far.run(&w, r, 150)
+		if best, _ := far.run(&w, r, 200); best < 180 {
 			t.Fatalf("seed %d: %d of 200 posts were streamed after a change", seed, best)
 		}
 		quick.run(&w, r, 10_000)
@@ -84,7 +90,7 @@ func TestPost_AllSizesAndModes_ArriveIntact(t *testing.T) {
 	x, _ := openPair(t, l)
 	turn := uint32(0)
 	for _, n := range []int{minSelectSize - 1, minSelectSize, minSelectSize + 1, minSelectSize + 63, minSelectSize + 64, maxChunk - 8, maxChunk} {
-		for i := range 3 * probeLength {
+		for i := range 3 * storeShape.Probe {
 			turn++
 			data := bytes.Repeat([]byte{byte(turn), byte(turn >> 8), byte(i)}, n/3+1)[:n]
 			sender := newRun(l, x[0], turn, func(w Steps) { w.Post(coll.Ref{}, n) })
@@ -97,7 +103,7 @@ func TestPost_AllSizesAndModes_ArriveIntact(t *testing.T) {
 			}
 		}
 	}
-	if w := &x[0].writer; cpu.Streams && (w.writeCost[streamed] == 0 || w.writeCost[stored] == 0) {
-		t.Errorf("a mode was never measured: %v", w.writeCost)
+	if all := x[0].writer.modes.Estimates(); cpu.Streams && len(all) < int(storeModes) {
+		t.Errorf("a mode was never measured: %v", all)
 	}
 }
