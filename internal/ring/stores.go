@@ -4,33 +4,37 @@ import (
 	"time"
 
 	"github.com/ferrympi/ferry/internal/cpu"
+	"github.com/ferrympi/ferry/internal/learner"
 )
 
-// For a cross-cache pair, stores to lines in the consumer's cache are slower than memory. The
-// payload of a larger frame of Put is then stored with non-temporal stores. A probe measures
-// ordinary stores from time to time, since processes move between processors.
+// stores is how the payload of a larger frame of Put is stored. For a cross-cache pair, ordinary
+// stores to lines in the consumer's cache are slower than memory.
+type stores uint8
+
+const (
+	cached stores = iota
+	// past is non-temporal stores, which go past the caches.
+	past
+	storeKinds
+)
 
 const (
 	// selectFrom is the smallest frame for non-temporal stores, in bytes. Their latency is some
 	// 0.3 us longer.
 	selectFrom = 4 << 10
-	// slowStores is the cost of stores that are slower than memory, in ps per byte. It is
-	// 3 GB/s, below the memory bandwidth of any machine.
-	slowStores = 333
-	// cachedInterval and pastInterval are the numbers of frames between probes, with ordinary
-	// and with non-temporal stores. A probe of ordinary stores costs more in the second case.
-	cachedInterval, pastInterval = 16, 128
-	// requiredProbes is the number of consecutive contrary probes that change the selection.
-	// A single probe may have been interrupted.
-	requiredProbes = 3
+	// pastCost is the cost of non-temporal stores in ps per byte. The producer's time lacks the
+	// consumer's loads from memory, so that it is no measurement. It is 3 GB/s, below the memory
+	// bandwidth of any machine.
+	pastCost = 333
+	// measureEvery is the number of frames for one that is measured and selects.
+	measureEvery = 16
 )
 
-// storeSelector selects between ordinary and non-temporal stores.
+// storeSelector selects the stores of frames.
 type storeSelector struct {
-	usePast    bool
-	untilProbe uint8
-	// Consecutive probes against usePast.
-	contraryProbes uint8
+	// selector is nil until the first larger frame.
+	selector *learner.Selector[stores]
+	frames   uint8
 }
 
 // copyPayload copies the payload of a frame.
@@ -39,33 +43,38 @@ func (s *storeSelector) copyPayload(dst, payload []byte) {
 		cpu.CopyShared(dst, payload)
 		return
 	}
-	if s.untilProbe > 0 {
-		s.untilProbe--
-		if s.usePast {
-			cpu.CopyPast(dst, payload)
-		} else {
-			cpu.CopyShared(dst, payload)
-		}
+	if s.selector == nil {
+		selector := learner.New(learner.Shape{Options: int(storeKinds), Probe: 1, Run: 1}, cached)
+		s.selector = &selector
+	}
+	if s.frames++; s.frames%measureEvery != 0 {
+		s.selector.Best().copy(dst, payload)
 		return
 	}
+	kind := s.next()
 	start := time.Now()
-	cpu.CopyShared(dst, payload)
-	s.addProbe(time.Since(start), len(payload))
+	kind.copy(dst, payload)
+	s.record(kind, len(payload), time.Since(start))
 }
 
-// addProbe adds the elapsed time of ordinary stores of n bytes.
-func (s *storeSelector) addProbe(elapsed time.Duration, n int) {
-	if (int(elapsed)*1000 > slowStores*n) == s.usePast {
-		s.contraryProbes = 0
-	} else if s.contraryProbes++; s.contraryProbes == requiredProbes {
-		s.usePast, s.contraryProbes = !s.usePast, 0
+func (k stores) copy(dst, payload []byte) {
+	if k == past {
+		cpu.CopyPast(dst, payload)
+	} else {
+		cpu.CopyShared(dst, payload)
 	}
-	switch {
-	case s.contraryProbes > 0:
-		s.untilProbe = 0
-	case s.usePast:
-		s.untilProbe = pastInterval
-	default:
-		s.untilProbe = cachedInterval
+}
+
+// next selects the stores of a measured frame.
+func (s *storeSelector) next() stores {
+	kind, _ := s.selector.Select(learner.Of(cached, past))
+	return kind
+}
+
+// record adds the elapsed time of a measured frame of n bytes.
+func (s *storeSelector) record(kind stores, n int, elapsed time.Duration) {
+	if kind == past {
+		elapsed = time.Duration(n * pastCost / 1000)
 	}
+	s.selector.Record(kind, int64(n), int64(elapsed), true)
 }

@@ -3,6 +3,8 @@ package ring
 import (
 	"testing"
 	"time"
+
+	"github.com/ferrympi/ferry/internal/cpu"
 )
 
 const (
@@ -10,43 +12,49 @@ const (
 	far  = 16 << 10 * time.Nanosecond / 2 // 2 GB/s
 )
 
-func TestStoreSelector_SlowStores_UsesNonTemporal(t *testing.T) {
-	var s storeSelector
-	for _, d := range []time.Duration{near, far, near, far, far, near} {
-		s.addProbe(d, 16<<10)
-	}
-	if s.usePast {
-		t.Error("isolated slow stores changed the selection")
-	}
-	for range requiredProbes {
-		s.addProbe(far, 16<<10)
-	}
-	if !s.usePast {
-		t.Error("ordinary stores at 2 GB/s")
-	}
-	for range requiredProbes {
-		s.addProbe(near, 16<<10)
-	}
-	if s.usePast {
-		t.Error("non-temporal stores although ordinary ones reach 9 GB/s")
-	}
+// storeMachine simulates measured frames, of which one in 50 is interrupted.
+type storeMachine struct {
+	storeSelector
+	measured int
 }
 
-// Each probe of slow stores delays a message.
-func TestStoreSelector_ManyFrames_ProbesRarely(t *testing.T) {
-	for _, d := range []time.Duration{near, far} {
-		var s storeSelector
-		measured := 0
-		for range 10_000 {
-			if s.untilProbe > 0 {
-				s.untilProbe--
-				continue
-			}
-			s.addProbe(d, 16<<10)
-			measured++
+func newStoreMachine() *storeMachine {
+	m := &storeMachine{}
+	m.copyPayload(make([]byte, selectFrom), make([]byte, selectFrom))
+	return m
+}
+
+// play measures n frames whose ordinary stores take d, and returns the number with non-temporal stores.
+func (m *storeMachine) play(n int, d time.Duration) (usePast int) {
+	for range n {
+		kind := m.next()
+		elapsed := d
+		if m.measured++; m.measured%50 == 0 {
+			elapsed += time.Millisecond
 		}
-		if limit := 10_000/cachedInterval + requiredProbes; measured > limit {
-			t.Errorf("stores of %v: %d of 10,000 were measured", d, measured)
+		m.record(kind, 16<<10, elapsed)
+		if kind == past {
+			usePast++
 		}
+	}
+	return usePast
+}
+
+func TestStoreSelector_SlowStores_UsesNonTemporal(t *testing.T) {
+	if !cpu.Streams {
+		t.Skip("this processor has no non-temporal stores")
+	}
+	m := newStoreMachine()
+	m.play(20, near)
+	if n := m.play(1000, near); n > 30 {
+		t.Errorf("%d of 1,000 frames with non-temporal stores although ordinary ones reach 9 GB/s", n)
+	}
+	m.play(20, far)
+	if n := m.play(1000, far); n < 970 {
+		t.Errorf("%d of 1,000 frames with non-temporal stores although ordinary ones reach 2 GB/s", n)
+	}
+	m.play(500, near)
+	if n := m.play(1000, near); n > 30 {
+		t.Errorf("%d of 1,000 frames with non-temporal stores although ordinary ones reach 9 GB/s again", n)
 	}
 }
