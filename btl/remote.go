@@ -91,6 +91,21 @@ type Copier interface {
 	// module does not write to this peer again; it leaves the last chunk to the receiver
 	// and notifies it.
 	Write(peer framework.Incarnation, r Remote, src []byte) (more bool, err error)
+
+	// NodeTable returns a table that the processes of the job on this node share, or nil without
+	// one. The first call costs a few system calls. All calls in a job pass the same number of
+	// words. Processes of different versions share no table.
+	NodeTable(version uint32, words int) NodeTable
+}
+
+// NodeTable is a table of words for measurements that serve all processes of a node. The words
+// are 0 at the start. Any process may store any value at any time, so that the contents are
+// unvalidated. The table is valid until the module closes.
+type NodeTable interface {
+	// Load returns the word at index i, or 0 without access to the table any more.
+	Load(i int) uint64
+	// Store replaces the word at index i. Words are independent of one another.
+	Store(i int, word uint64)
 }
 
 // Share is a buffer of this process into which a peer may write.

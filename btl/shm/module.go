@@ -83,6 +83,9 @@ type singleCopies struct {
 	mappedRegions  map[regionKey]*mappedRegion
 	// Logical clock for the eviction of mappedRegions.
 	useClock uint64
+	// Nil before the first call of NodeTable, and after a failure.
+	nodeTable      *nodeTable
+	hasOpenedTable bool
 }
 
 func (m *module) Caps() btl.Caps {
@@ -369,7 +372,7 @@ func (m *module) Close() error {
 		m.unmapRegion(key)
 	}
 	m.releaseBell()
-	err := errors.Join(m.regions.freeAll(), m.mapping.Close(), m.inboxFile.segment.Close())
+	err := errors.Join(m.regions.freeAll(), m.nodeTable.close(), m.mapping.Close(), m.inboxFile.segment.Close())
 	if m.overflowFile != nil {
 		err = errors.Join(err, m.overflowFile.segment.Close())
 	}

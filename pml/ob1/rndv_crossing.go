@@ -70,5 +70,5 @@ func (in *largeReceives) recordCrossing(end time.Duration) {
 
 // record adds the elapsed time to the selector.
 func (h *crossingReceive) record(d time.Duration) {
-	h.selection.Record(h.protocol, h.bytes, int64(d), h.isClean)
+	h.selection.record(h.protocol, h.bytes, int64(d), h.isClean)
 }

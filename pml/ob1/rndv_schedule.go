@@ -272,7 +272,7 @@ func (r *request) measure() {
 		}
 	}
 	in.lastEnd, in.lastProtocol = now, x.protocol
-	if x.protocol == selector.PipelineFull && in.isFirstLap(bytes, min(p.inTransport.Ring, maxLap)) {
+	if x.protocol == selector.PipelineFull && in.isFirstLap(bytes, p.inTransport.lap()) {
 		x.isTimeInvalid = true
 	}
 	if r.Status.Err == nil && !x.isTimeInvalid && x.selection != nil {
@@ -289,6 +289,9 @@ func (r *request) measure() {
 	}
 }
 
+// lap returns the bytes of a pass through the ring of a path.
+func (t *transport) lap() int { return min(t.Ring, maxLap) }
+
 // isFirstLap counts bytes received by PipelineFull, and reports whether they passed through
 // parts of the ring that were never used before. The first use of each page is slow, which is
 // not representative.
@@ -298,4 +301,9 @@ func (in *largeReceives) isFirstLap(bytes int64, ring int) bool {
 	}
 	in.fullRingBytes += bytes
 	return true
+}
+
+// hasLapped reports whether messages of the process have passed through the whole ring.
+func (p *proc) hasLapped() bool {
+	return p.inTransport == nil || p.incoming.fullRingBytes >= int64(p.inTransport.lap())
 }

@@ -53,6 +53,11 @@ func classOf(size int64) uint8 {
 type selection struct {
 	selector.GroupSelector
 	kind messageKind
+	// transport carries the messages. Its node table has costs of other processes.
+	transport *transport
+	// publishedBest is the best protocol when the selection last read or wrote the node table, or
+	// Protocols.
+	publishedBest selector.Protocol
 	// planned are the protocols of the next message and of the one behind it. The answer to the
 	// former already advises whether the latter should carry a fragment.
 	planned      [2]selector.Protocol
@@ -152,13 +157,14 @@ func (p *proc) selectionOf(k messageKind, canGet bool) *selection {
 	return *at
 }
 
-// newSelection returns a selection that starts with results of a neighboring class.
+// newSelection returns a selection. It starts with costs that a process of the node has
+// published, or with results of a neighboring class.
 func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	guess := selector.PipelineFull
 	if k.memory == btl.Allocated || p.m.engine.IsOversubscribed() {
 		guess = selector.Get
 	}
-	s := &selection{kind: k}
+	s := &selection{kind: k, transport: p.inTransport, publishedBest: selector.Protocols}
 	switch k.pattern {
 	case duplex:
 		// A change of the protocol takes effect behind the messages accepted ahead.
@@ -174,6 +180,7 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	}
 	like := &p.incoming.allSelections()[k.memory][k.pattern]
 	switch {
+	case s.startFromNode(p.hasLapped()):
 	case k.class > 0 && like[k.class-1] != nil:
 		s.Inherit(&like[k.class-1].Selector)
 	case k.class < classes-1 && like[k.class+1] != nil:
