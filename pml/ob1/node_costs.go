@@ -2,83 +2,100 @@ package ob1
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/pml/ob1/selector"
 )
 
 // The costs of rendezvous protocols that one pair of processes has measured serve all pairs of the
-// node. A process publishes them in the node table of the transport when the warm-up of a selection
-// ends, and when its best protocol changes. A new selection starts with published costs. docs/wire.md
-// has the layout.
+// node. The first process that selects a protocol for a kind of message claims the kind in the node
+// table of the transport, and publishes the costs at the end of its warm-up. Until then other
+// selections of the kind use get, and start with the published costs afterwards. docs/wire.md has the
+// layout.
 
 const (
 	// costsVersion is the version of the contents. It changes with the order of protocols, patterns
 	// or classes.
 	costsVersion = 1
-	// costWords is the number of words of one kind of message, each with the costs of two protocols.
+	// costWords is the number of words with the costs of one kind of message, two in each word. The
+	// word behind them has the nonce of the process that measures.
 	costWords = int(selector.Protocols+1) / 2
+	kindWords = costWords + 1
 	costKinds = int(btl.Memories) * int(patterns) * classes
-)
 
-// Costs outside of these limits are damaged or meaningless, in ns per byte.
-const (
-	minCost = 1. / 1024
-	maxCost = 1 << 20
-)
-
-const (
-	// hopeless is the ratio to the lowest cost above which selectors skip a protocol at the start.
-	hopeless = 2.1
-	// firstLapCost is the cost of the first pass through a ring, in relation to that of later ones.
+	// minCost and maxCost are the limits of a meaningful cost, in ns per byte.
+	minCost, maxCost = 1. / 1024, 1 << 20
+	// hopelessCost is the ratio to the lowest cost from which selectors skip a protocol at the start.
+	hopelessCost = 2.1
+	// firstLapCost is the assumed ratio of the cost of the first pass through a ring to that of later
+	// ones.
 	firstLapCost = 2
+	// maxAwaited is the number of messages that a selection waits for costs of another one. A warm-up
+	// takes some 100 messages.
+	maxAwaited = 128
+	// firstRefresh is the number of messages until published costs are refreshed. Later refreshes
+	// follow after twice as many.
+	firstRefresh = 64
 )
 
-// nodeTable returns the node table of a transport, or nil.
-func (t *transport) nodeTable() btl.NodeTable {
+// nodeCosts is the node table of a transport.
+type nodeCosts struct{ btl.NodeTable }
+
+// nodeCosts returns the costs of the processes on this node. The table is nil without any.
+func (t *transport) nodeCosts() nodeCosts {
 	if t == nil || t.copier == nil {
-		return nil
+		return nodeCosts{}
 	}
-	return t.copier.NodeTable(costsVersion, costKinds*costWords)
+	return nodeCosts{t.copier.NodeTable(costsVersion, costKinds*kindWords)}
 }
 
-// firstWord returns the index of the kind's first word in the node table.
+// firstWord returns the index of the kind's first word in the table.
 func (k messageKind) firstWord() int {
-	return ((int(k.memory)*int(patterns)+int(k.pattern))*classes + int(k.class)) * costWords
+	return ((int(k.memory)*int(patterns)+int(k.pattern))*classes + int(k.class)) * kindWords
 }
 
-// publishedCosts returns the costs of a kind of message that a process of the node has published.
-func publishedCosts(table btl.NodeTable, k messageKind) (c selector.Costs) {
+// claim reports whether a process has claimed the kind. Otherwise it claims the kind for the process
+// with that nonce. Two processes may claim a kind at the same time, and then both measure.
+func (n nodeCosts) claim(k messageKind, nonce uint64) (wasClaimed bool) {
+	word := k.firstWord() + costWords
+	wasClaimed = n.Load(word) != 0
+	if !wasClaimed {
+		n.Store(word, nonce)
+	}
+	return wasClaimed
+}
+
+// load returns the published costs of a kind.
+func (n nodeCosts) load(k messageKind) (c selector.Costs) {
 	for i := range costWords {
-		word := table.Load(k.firstWord() + i)
+		word := n.Load(k.firstWord() + i)
 		for half := range 2 {
-			p := 2*i + half
-			x := math.Float32frombits(uint32(word >> (32 * half)))
-			if p < len(c) && x >= minCost && x <= maxCost {
-				c[p] = x
+			cost := math.Float32frombits(uint32(word >> (32 * half)))
+			if p := 2*i + half; p < len(c) && cost >= minCost && cost <= maxCost {
+				c[p] = cost
 			}
 		}
 	}
 	return c
 }
 
-// publishCosts publishes costs. An unknown one does not replace a published one. It may be that of
-// another state of the machine, so it counts as hopeless beside the best one.
-func publishCosts(table btl.NodeTable, k messageKind, c selector.Costs) {
-	best := bestOf(c)
+// publish publishes costs. A published cost that is unknown in c may be that of another state of the
+// machine. It stays hopeless.
+func (n nodeCosts) publish(k messageKind, c selector.Costs) {
+	best, published := bestOf(c), n.load(k)
 	if best == selector.Protocols {
 		return
 	}
-	published := publishedCosts(table, k)
-	var halves [2 * costWords]uint32
-	for p, x := range c {
-		if x == 0 && published[p] > 0 {
-			x = max(published[p], hopeless*c[best])
+	var halves [2 * costWords]uint64
+	for p, cost := range c {
+		if cost == 0 && published[p] > 0 {
+			cost = max(published[p], hopelessCost*c[best])
 		}
-		halves[p] = math.Float32bits(x)
+		halves[p] = uint64(math.Float32bits(cost))
 	}
 	for i := range costWords {
-		table.Store(k.firstWord()+i, uint64(halves[2*i])|uint64(halves[2*i+1])<<32)
+		n.Store(k.firstWord()+i, halves[2*i]|halves[2*i+1]<<32)
 	}
 }
 
@@ -93,38 +110,106 @@ func bestOf(c selector.Costs) selector.Protocol {
 	return best
 }
 
-// record passes the measured time of a message to the selector, and publishes the costs if the best
-// protocol is not the published one.
-func (s *selection) record(p selector.Protocol, bytes, ns int64, isClean bool) {
-	s.Record(p, bytes, ns, isClean)
-	if s.publishedBest == s.Best() {
-		return
-	}
-	if c, isWarm := s.Costs(); isWarm {
-		s.publishedBest = s.Best()
-		if table := s.transport.nodeTable(); table != nil {
-			publishCosts(table, s.kind, c)
-		}
-	}
+// costSource is the origin of a selection's first costs.
+type costSource uint8
+
+const (
+	// costsAwaited is the state until costs are published, or the selection measures.
+	costsAwaited costSource = iota
+	// costsMeasured are costs that the selection measures.
+	costsMeasured
+	// costsPublished are measured costs that the selection has published.
+	costsPublished
+	// costsAdopted are costs that another selection has published.
+	costsAdopted
+	// costsPrivate are measured costs that are not published, since there is no table, or the peer
+	// selects for both directions.
+	costsPrivate
+)
+
+// costSharing is the relation of a selection to the published costs of its kind.
+type costSharing struct {
+	source costSource
+	// awaitedFor counts the messages in state costsAwaited.
+	awaitedFor int
+	// sharedBest is the best protocol of the published costs, as this selection knows them.
+	sharedBest selector.Protocol
+	// measured counts measured messages. The next refresh is at nextRefresh.
+	measured, nextRefresh int
 }
 
-// startFromNode starts a selection with the published costs of its kind, and reports whether there
-// are any. hasLapped is set if messages have passed through the whole ring.
-func (s *selection) startFromNode(hasLapped bool) bool {
-	table := s.transport.nodeTable()
-	if table == nil {
-		return false
+// selectProtocol returns the protocol of the next message from p.
+func (s *selection) selectProtocol(p *proc, possible selector.Set) selector.Protocol {
+	if s.source == costsAwaited && s.await(p, possible) {
+		return selector.Get
 	}
-	c := publishedCosts(table, s.kind)
-	if !hasLapped {
+	protocol, _ := s.Select(possible)
+	return protocol
+}
+
+// await reports whether the selection still waits for costs that another one measures.
+func (s *selection) await(p *proc, possible selector.Set) bool {
+	n := p.inTransport.nodeCosts()
+	switch {
+	case n.NodeTable == nil || s.kind.pattern >= sentPatterns && p.selectsForBoth():
+		s.source = costsPrivate
+	case s.adopt(p, n):
+	case !possible.Has(selector.Get) || bits.OnesCount8(uint8(possible)) < 2 || s.awaitedFor >= maxAwaited:
+		s.source = costsMeasured
+	case s.awaitedFor == 0 && !n.claim(s.kind, p.m.env.Self.Nonce):
+		s.source = costsMeasured
+	default:
+		s.awaitedFor++
+		return true
+	}
+	return false
+}
+
+// adopt starts the selection with published costs, and reports whether there are any.
+func (s *selection) adopt(p *proc, n nodeCosts) bool {
+	c := n.load(s.kind)
+	if !p.hasLapped() {
 		// Otherwise the warm-up would last until the first lap is over.
 		c[selector.PipelineFull] *= firstLapCost
 	}
-	best := bestOf(c)
-	if best == selector.Protocols {
+	if s.sharedBest = bestOf(c); s.sharedBest == selector.Protocols {
 		return false
 	}
 	s.Start(c)
-	s.publishedBest = best
+	s.source = costsAdopted
 	return true
+}
+
+// record passes the measured time of a message from p to the selector. It publishes the costs at the
+// end of the warm-up, when the best protocol has changed, and at refreshes.
+func (s *selection) record(p *proc, protocol selector.Protocol, bytes, ns int64, isClean bool) {
+	if s.source == costsAwaited {
+		return
+	}
+	s.Record(protocol, bytes, ns, isClean)
+	s.measured++
+	if !s.isPublicationDue() {
+		return
+	}
+	c, isWarm := s.Costs()
+	if !isWarm {
+		return
+	}
+	s.source, s.sharedBest, s.nextRefresh = costsPublished, s.Best(), max(2*s.measured, firstRefresh)
+	if n := p.inTransport.nodeCosts(); n.NodeTable != nil {
+		n.publish(s.kind, c)
+	}
+}
+
+// isPublicationDue reports whether to publish the costs as soon as the selector is warm.
+func (s *selection) isPublicationDue() bool {
+	switch s.source {
+	case costsMeasured:
+		return true
+	case costsPublished:
+		return s.Best() != s.sharedBest || s.measured >= s.nextRefresh
+	case costsAdopted:
+		return s.Best() != s.sharedBest
+	}
+	return false
 }

@@ -98,7 +98,7 @@ func (r *request) completeRendezvous() {
 	r.setTransfer(nil)
 	r.finish()
 	if in := &p.incoming; in.heldCrossing.selection != nil && in.heldCrossing.crossedSend == handle {
-		in.recordCrossing(p.m.now())
+		p.recordCrossing(p.m.now())
 	}
 }
 

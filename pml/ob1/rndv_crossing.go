@@ -12,11 +12,14 @@ import (
 // by the time of a window that includes the sends in between. If each receiver selected on
 // its own, a protocol that is good in both directions would seem bad to the first that uses it.
 
+// selectsForBoth reports whether p selects the protocol of messages that cross each other, and not
+// this process. It is the process with the smaller nonce.
+func (p *proc) selectsForBoth() bool { return p.Incarnation.Nonce <= p.m.env.Self.Nonce }
+
 // advisedProtocol returns the protocol for a receive of kind k if its sender selects for both
-// directions, and has advised a mode for the next message to it. The process with the
-// smaller nonce selects.
+// directions, and has advised a mode for the next message to it.
 func (p *proc) advisedProtocol(k messageKind) (protocol selector.Protocol, ok bool) {
-	if p.Incarnation.Nonce > p.m.env.Self.Nonce {
+	if !p.selectsForBoth() {
 		return 0, false
 	}
 	sent := single
@@ -62,13 +65,13 @@ func crossingTime(from, completed, end time.Duration) time.Duration {
 }
 
 // recordCrossing records the held receive when the send that it crossed has ended.
-func (in *largeReceives) recordCrossing(end time.Duration) {
-	h := in.heldCrossing
-	in.heldCrossing.selection = nil
-	h.record(crossingTime(h.from, h.completed, end))
+func (p *proc) recordCrossing(end time.Duration) {
+	h := p.incoming.heldCrossing
+	p.incoming.heldCrossing.selection = nil
+	h.record(p, crossingTime(h.from, h.completed, end))
 }
 
-// record adds the elapsed time to the selector.
-func (h *crossingReceive) record(d time.Duration) {
-	h.selection.record(h.protocol, h.bytes, int64(d), h.isClean)
+// record adds the elapsed time of a message from p to the selector.
+func (h *crossingReceive) record(p *proc, d time.Duration) {
+	h.selection.record(p, h.protocol, h.bytes, int64(d), h.isClean)
 }

@@ -178,7 +178,7 @@ func (p *proc) startScheduled() {
 			}
 		}
 		l, possible := x.selection, x.possible
-		l.plan(p.m, possible)
+		l.plan(p, possible)
 		x.protocol = l.planned[0]
 		if in.inFlight > 0 && (x.protocol != in.protocol || !in.hasRoom(r)) {
 			break
@@ -194,7 +194,7 @@ func (p *proc) startScheduled() {
 		l.planned[0], l.plannedCount = l.planned[1], 1
 		r.startProtocol()
 		// After the answer, for which the sender waits.
-		l.plan(p.m, possible)
+		l.plan(p, possible)
 	}
 	in.inStartScheduled = false
 }
@@ -284,7 +284,7 @@ func (r *request) measure() {
 		if x.selection.kind.pattern == crossing && p.isSending(x.crossedSend) {
 			in.heldCrossing = one
 		} else {
-			one.record(now - from)
+			one.record(p, now-from)
 		}
 	}
 }

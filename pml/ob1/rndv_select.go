@@ -52,12 +52,8 @@ func classOf(size int64) uint8 {
 // selection is the selector of one kind of message.
 type selection struct {
 	selector.GroupSelector
+	costSharing
 	kind messageKind
-	// transport carries the messages. Its node table has costs of other processes.
-	transport *transport
-	// publishedBest is the best protocol when the selection last read or wrote the node table, or
-	// Protocols.
-	publishedBest selector.Protocol
 	// planned are the protocols of the next message and of the one behind it. The answer to the
 	// former already advises whether the latter should carry a fragment.
 	planned      [2]selector.Protocol
@@ -87,18 +83,18 @@ var pipelines = func() selector.Set {
 	return selector.AnyPipeline &^ selector.Of(selector.PipelineNT)
 }()
 
-// plan selects the protocols of the next messages, and replaces planned ones that are not
+// plan selects the protocols of the next messages from p, and replaces planned ones that are not
 // possible.
-func (s *selection) plan(m *Module, possible selector.Set) {
-	for i, p := range s.planned {
-		if i < s.plannedCount && possible.Has(p) {
+func (s *selection) plan(p *proc, possible selector.Set) {
+	for i, protocol := range s.planned {
+		if i < s.plannedCount && possible.Has(protocol) {
 			continue
 		}
-		p, _ = s.Select(possible)
-		if m.protocolParam == randomProtocols {
-			p = m.randomProtocol(possible)
+		protocol = s.selectProtocol(p, possible)
+		if p.m.protocolParam == randomProtocols {
+			protocol = p.m.randomProtocol(possible)
 		}
-		s.planned[i] = p
+		s.planned[i] = protocol
 	}
 	s.plannedCount = len(s.planned)
 }
@@ -157,14 +153,14 @@ func (p *proc) selectionOf(k messageKind, canGet bool) *selection {
 	return *at
 }
 
-// newSelection returns a selection. It starts with costs that a process of the node has
-// published, or with results of a neighboring class.
+// newSelection returns a selection. It starts with published costs, or with results of a
+// neighboring class.
 func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	guess := selector.PipelineFull
 	if k.memory == btl.Allocated || p.m.engine.IsOversubscribed() {
 		guess = selector.Get
 	}
-	s := &selection{kind: k, transport: p.inTransport, publishedBest: selector.Protocols}
+	s := &selection{kind: k}
 	switch k.pattern {
 	case duplex:
 		// A change of the protocol takes effect behind the messages accepted ahead.
@@ -178,13 +174,17 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	default:
 		s.Selector = selector.New(guess)
 	}
+	if n := p.inTransport.nodeCosts(); n.NodeTable != nil && s.adopt(p, n) {
+		return s
+	}
 	like := &p.incoming.allSelections()[k.memory][k.pattern]
 	switch {
-	case s.startFromNode(p.hasLapped()):
 	case k.class > 0 && like[k.class-1] != nil:
 		s.Inherit(&like[k.class-1].Selector)
+		s.source = costsMeasured
 	case k.class < classes-1 && like[k.class+1] != nil:
 		s.Inherit(&like[k.class+1].Selector)
+		s.source = costsMeasured
 	}
 	return s
 }
