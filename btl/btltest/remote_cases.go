@@ -22,6 +22,7 @@ func remoteCases() claims {
 		kittest.New("NotesListTheCopyMethods", 2, (*world).notesSay),
 		kittest.New("SharedBufferIsComplete", 2, (*world).shareCompletes),
 		kittest.New("EndedShareIsNotWritten", 2, (*world).shareEnded),
+		kittest.New("NodeTableIsShared", 3, (*world).nodeTableShared),
 	}
 }
 

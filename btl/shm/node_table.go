@@ -86,8 +86,8 @@ func (t *nodeTable) Store(i int, word uint64) {
 
 // access calls f, which accesses the table, unless an earlier access has failed.
 func (t *nodeTable) access(f func() error) {
-	if !t.isLost {
-		t.isLost = guarded(f) != nil
+	if !t.isLost && guarded(f) != nil {
+		t.isLost = true
 	}
 }
 

@@ -66,6 +66,15 @@ func ownerInChild(namespace string) error {
 	copy(allocated, childBytes("allocated"))
 	a, okA := m.Expose(allocated, true)
 	h, okH := m.Expose(heap, false)
+	if os.Getenv("SHM_TEST_TABLE") != "" {
+		table := m.NodeTable(tableVersion, tableWords)
+		table.Store(0, 1)
+		go func() {
+			for n := uint64(1); ; n++ {
+				table.Store(0, n)
+			}
+		}()
+	}
 	fmt.Printf("exposed %s %t %x %t %x\n", m.Blob(), okA, a, okH, h)
 	bufio.NewReader(os.Stdin).ReadByte()
 	runtime.KeepAlive(heap)

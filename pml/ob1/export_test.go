@@ -51,3 +51,17 @@ func CopiesInProgress(m *Module) (n int, isUnique bool) {
 	}
 	return n, n == len(listed)
 }
+
+// HasAdoptedCosts reports whether messages from peer started with costs of other processes.
+func HasAdoptedCosts(m *Module, peer framework.Incarnation) (adopted bool) {
+	m.engine.Lock()
+	defer m.engine.Unlock()
+	for _, patterns := range m.procs.Find(peer).incoming.allSelections() {
+		for _, sizes := range patterns {
+			for _, s := range sizes {
+				adopted = adopted || s != nil && s.source == costsAdopted
+			}
+		}
+	}
+	return adopted
+}
