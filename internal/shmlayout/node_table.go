@@ -11,14 +11,15 @@ import (
 // to wait for the one that creates it.
 const (
 	nodeTableMagic = uint64(0x31746e66) << 32 // "fnt1"
-	// NodeTableHeader is the size of the header in bytes, a cache line of its own.
+	// NodeTableHeader is the size of the header in bytes, one cache line.
 	NodeTableHeader = 64
 )
 
 // NodeTable is a view of a mapped node table. Values of other processes are unvalidated.
 type NodeTable struct{ mem []byte }
 
-// AttachNodeTable returns the table in page-aligned memory. The first process sets the version of its contents.
+// AttachNodeTable returns the table in page-aligned memory. The first process sets the version of
+// the contents.
 func AttachNodeTable(mem []byte, version uint32, words int) (NodeTable, error) {
 	if len(mem) < NodeTableSize(words) {
 		return NodeTable{}, fmt.Errorf("node table of %d bytes, want %d", len(mem), NodeTableSize(words))

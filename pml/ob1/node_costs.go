@@ -10,9 +10,8 @@ import (
 
 // The costs of rendezvous protocols that one pair of processes has measured serve all pairs of the
 // node. The first process that selects a protocol for a kind of message claims the kind in the node
-// table of the transport, and publishes the costs at the end of its warm-up. Until then other
-// selections of the kind use get, and start with the published costs afterwards. docs/wire.md has the
-// layout.
+// table of the transport, and publishes the costs after its warm-up. Other selections of the kind use
+// get meanwhile, and start with the published costs. docs/wire.md has the layout.
 
 const (
 	// costsVersion is the version of the contents. It changes with the order of protocols, patterns
@@ -26,7 +25,7 @@ const (
 
 	// minCost and maxCost are the limits of a meaningful cost, in ns per byte.
 	minCost, maxCost = 1. / 1024, 1 << 20
-	// hopelessCost is the ratio to the lowest cost from which selectors skip a protocol at the start.
+	// hopelessCost is a ratio to the lowest cost at which selectors skip the warm-up of a protocol.
 	hopelessCost = 2.1
 	// firstLapCost is the assumed ratio of the cost of the first pass through a ring to that of later
 	// ones.
@@ -169,7 +168,7 @@ func (s *selection) await(p *proc, possible selector.Set) bool {
 func (s *selection) adopt(p *proc, n nodeCosts) bool {
 	c := n.load(s.kind)
 	if !p.hasLapped() {
-		// Otherwise the warm-up would last until the first lap is over.
+		// The first lap is not measured, so that a warm-up of this protocol includes all of it.
 		c[selector.PipelineFull] *= firstLapCost
 	}
 	if s.sharedBest = bestOf(c); s.sharedBest == selector.Protocols {

@@ -90,7 +90,7 @@ func TestNodeCosts_OneMeasures_OthersStartWithItsCosts(t *testing.T) {
 	}
 }
 
-// A claimed kind whose measurer has died, or receives no further message, is measured by the others.
+// The process that has claimed the kind has died, or receives no further message.
 func TestNodeCosts_MeasurerStops_OthersMeasure(t *testing.T) {
 	var table wordTable
 	receiveMessages(newReceiver(t, &table, 1), testKind, 3)
