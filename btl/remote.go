@@ -92,19 +92,20 @@ type Copier interface {
 	// and notifies it.
 	Write(peer framework.Incarnation, r Remote, src []byte) (more bool, err error)
 
-	// NodeTable returns a table that the processes of the job on this node share, or nil without
-	// one. The first call costs a few system calls. All calls in a job pass the same number of
-	// words. Processes of different versions share no table.
-	NodeTable(version uint32, words int) NodeTable
+	// NodeTable returns a table that the processes of the job on this node share for measurements
+	// of pairs like this process and peer, with the same distance of their processors. It is nil
+	// without a table, a path, or a known distance. The first call costs some system calls. All
+	// calls in a job pass the same number of words. Processes of different versions share no table.
+	NodeTable(peer framework.Incarnation, version uint32, words int) NodeTable
 }
 
 // NodeTable is a table of words for measurements that serve all processes of a node. The words
 // are 0 at the start. Any process may store any value at any time, so that the contents are
 // unvalidated. The table is valid until the module closes.
 type NodeTable interface {
-	// Load returns the word at index i, or 0 without access to the table any more.
+	// Load reads the word at index i. It is 0 without access to the table any more.
 	Load(i int) uint64
-	// Store replaces the word at index i. Words are independent of one another.
+	// Store replaces the word at index i. Words do not depend on one another.
 	Store(i int, word uint64)
 }
 

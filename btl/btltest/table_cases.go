@@ -6,22 +6,27 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// nodeTableShared stores words in one process and loads them in the others. A process of another
+// nodeTableShared stores words in one process and loads them in another one. A process of another
 // version has no access.
 func (w *world) nodeTableShared() {
 	const version, words, stores = 1, 100, 1000
-	tables := make([]btl.NodeTable, len(w.nodes))
-	for i, n := range w.nodes {
+	a, b := w.senderAndReceiver()
+	other := w.nodes[2]
+	a.greet(b)
+	other.greet(b)
+	table := func(n, peer *node, version uint32) (t btl.NodeTable) {
 		copier := ability[btl.RMA](w, n.module).Copier()
 		if copier == nil {
 			w.Skipf("only the receiver copies")
 		}
-		n.locked(func() { tables[i] = copier.NodeTable(version+uint32(i/2), words) })
-		if tables[i] == nil && i < 2 {
-			w.Skipf("process %d has no node table", i)
-		}
+		n.locked(func() { t = copier.NodeTable(peer.peer.Incarnation, version, words) })
+		return t
 	}
-	if tables[2] != nil {
+	tables := []btl.NodeTable{table(a, b, version), table(b, a, version)}
+	if tables[0] == nil || tables[1] == nil {
+		w.Skipf("the processes have no node table, or processors of unknown distance")
+	}
+	if table(other, b, version+1) != nil {
 		w.Errorf("a process of version %d opened the table of version %d", version+1, version)
 	}
 	for i := range words {
@@ -50,10 +55,10 @@ func (w *world) nodeTableShared() {
 	if torn > 0 {
 		w.Errorf("%d loads returned parts of two stores", torn)
 	}
-	for i, n := range w.nodes[:2] {
-		for word := range 2 {
-			if got := tables[i].Load(word); got != stores {
-				w.Errorf("rank %d loads %d from word %d, want %d", n.rank, got, word, stores)
+	for i, table := range tables {
+		for word := range tables {
+			if got := table.Load(word); got != stores {
+				w.Errorf("process %d loads %d from word %d, want %d", i, got, word, stores)
 			}
 		}
 	}

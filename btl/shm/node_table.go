@@ -6,12 +6,16 @@ import (
 
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
+	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
 // nodeTable is the node table of a job. Each job has one file per node and user, which the first
 // process that needs it creates. The creator removes the name when it closes its module. Processes
 // that have mapped the table continue to share it, and later ones create another.
+//
+// The table has a part for each cacheDistance. Costs in one part say nothing about other pairs.
 type nodeTable struct {
 	// File of the creator, nil in other processes.
 	segment segment.Segment
@@ -19,6 +23,51 @@ type nodeTable struct {
 	words   shmlayout.NodeTable
 	// Whether the table is closed, or another process has truncated the file.
 	isLost bool
+	parts  [cacheDistances]nodeTablePart
+}
+
+// nodeTablePart is a part of a node table.
+type nodeTablePart struct {
+	table *nodeTable
+	first int
+}
+
+// cacheDistance is the distance of the processors of two processes.
+type cacheDistance uint8
+
+const (
+	// sharedCache is one last-level cache for all processors of both.
+	sharedCache cacheDistance = iota
+	// crossCache is a last-level cache for each process.
+	crossCache
+	cacheDistances
+	// unknownDistance is that of a process that may run in several caches.
+	unknownDistance = cacheDistances
+)
+
+// distanceTo returns the distance of a peer. It depends on the affinity masks at the first call.
+func (m *module) distanceTo(peer framework.Incarnation) cacheDistance {
+	s, err := m.peerMemoryOf(peer)
+	if err != nil || m.identify(s) != nil {
+		return unknownDistance
+	}
+	if s.distance == nil {
+		own, okOwn := cpu.CacheDomain(0)
+		theirs, okTheirs := cpu.CacheDomain(s.pid)
+		s.distance = new(distanceOf(own, okOwn, theirs, okTheirs))
+	}
+	return *s.distance
+}
+
+// distanceOf compares two results of cpu.CacheDomain.
+func distanceOf(own int, okOwn bool, theirs int, okTheirs bool) cacheDistance {
+	switch {
+	case !okOwn || !okTheirs:
+		return unknownDistance
+	case own == theirs:
+		return sharedCache
+	}
+	return crossCache
 }
 
 // nodeTableName returns the file name of the node table of this process's job.
@@ -32,7 +81,11 @@ func (m *module) nodeTableName() string {
 }
 
 // NodeTable implements btl.Copier.
-func (m *module) NodeTable(version uint32, words int) btl.NodeTable {
+func (m *module) NodeTable(peer framework.Incarnation, version uint32, words int) btl.NodeTable {
+	distance := m.distanceTo(peer)
+	if distance == unknownDistance {
+		return nil
+	}
 	if !m.hasOpenedTable {
 		m.hasOpenedTable = true
 		var err error
@@ -43,13 +96,17 @@ func (m *module) NodeTable(version uint32, words int) btl.NodeTable {
 	if m.nodeTable == nil {
 		return nil
 	}
-	return m.nodeTable
+	return &m.nodeTable.parts[distance]
 }
 
-// openNodeTable creates the table, or opens that of another process.
+// openNodeTable creates the table, or opens that of another process. words is the size of a part.
 func (m *module) openNodeTable(version uint32, words int) (*nodeTable, error) {
 	path := m.path(m.nodeTableName())
 	t := &nodeTable{}
+	for distance := range cacheDistances {
+		t.parts[distance] = nodeTablePart{t, int(distance) * words}
+	}
+	words *= int(cacheDistances)
 	seg, err := m.space.Create(path, (int64(shmlayout.NodeTableSize(words))+osPage-1)/osPage*osPage)
 	if err == nil {
 		t.segment = seg
@@ -74,14 +131,14 @@ func (m *module) openNodeTable(version uint32, words int) (*nodeTable, error) {
 }
 
 // Load implements btl.NodeTable.
-func (t *nodeTable) Load(i int) (word uint64) {
-	t.access(func() error { word = t.words.Word(i).Load(); return nil })
+func (p *nodeTablePart) Load(i int) (word uint64) {
+	p.table.access(func() error { word = p.table.words.Word(p.first + i).Load(); return nil })
 	return word
 }
 
 // Store implements btl.NodeTable.
-func (t *nodeTable) Store(i int, word uint64) {
-	t.access(func() error { t.words.Word(i).Store(word); return nil })
+func (p *nodeTablePart) Store(i int, word uint64) {
+	p.table.access(func() error { p.table.words.Word(p.first + i).Store(word); return nil })
 }
 
 // access calls f, which accesses the table, unless an earlier access has failed.

@@ -26,9 +26,16 @@ func filePair(t *testing.T) (w *pair, dir string) {
 	return newPairOf(t, Component(), func(_ int, p *params) { p.Dir, p.Fallback = dir, "" }), dir
 }
 
-func (w *pair) nodeTable(rank int) btl.NodeTable {
-	return w.procs[rank].module.(*module).NodeTable(tableVersion, tableWords)
+// openTable returns the table of a process for pairs with a shared cache.
+func openTable(p *testProc, version uint32) btl.NodeTable {
+	m := p.module.(*module)
+	peer := framework.Incarnation{Nonce: 1 << 40}
+	distance := sharedCache
+	m.lastPeerMemory = &peerMemory{peer: peer, pid: os.Getpid(), distance: &distance}
+	return m.NodeTable(peer, version, tableWords)
 }
+
+func (w *pair) nodeTable(rank int) btl.NodeTable { return openTable(w.procs[rank], tableVersion) }
 
 // tableFiles returns the names of node tables in a directory.
 func tableFiles(t *testing.T, dir string) []string {
@@ -67,7 +74,7 @@ func TestNodeTable_CreatorKilled_OthersContinue(t *testing.T) {
 	t.Setenv("SHM_TEST_TABLE", "1")
 	dir := t.TempDir()
 	c := startChild(t, "off", dir, nil)
-	table := c.reader.NodeTable(tableVersion, tableWords)
+	table := openTable(&testProc{module: c.reader}, tableVersion)
 	if table == nil {
 		t.Fatal("no table")
 	}
@@ -120,7 +127,7 @@ func TestNodeTable_UnusableFile_ReturnsNil(t *testing.T) {
 		}
 	}
 	w, _ := filePair(t)
-	if w.nodeTable(0) == nil || w.procs[1].module.(*module).NodeTable(tableVersion+1, tableWords) != nil {
+	if w.nodeTable(0) == nil || openTable(w.procs[1], tableVersion+1) != nil {
 		t.Error("a process uses the table of another version")
 	}
 }
@@ -158,10 +165,51 @@ func TestNodeTable_DividedMachine_OnePerNode(t *testing.T) {
 			p.module.Close()
 			p.engine.Close()
 		}()
-		tables = append(tables, p.module.(*module).NodeTable(tableVersion, tableWords))
+		tables = append(tables, openTable(p, tableVersion))
 	}
 	tables[0].Store(0, 5)
 	if tables[1].Load(0) != 5 || tables[2].Load(0) != 0 || len(tableFiles(t, dir)) != 2 {
 		t.Errorf("words %d and %d, files %v", tables[1].Load(0), tables[2].Load(0), tableFiles(t, dir))
+	}
+}
+
+func TestNodeTable_OtherDistance_HasItsOwnWords(t *testing.T) {
+	w, _ := filePair(t)
+	m := w.procs[0].module.(*module)
+	near := w.nodeTable(0)
+	*m.lastPeerMemory.distance = crossCache
+	cross := m.NodeTable(m.lastPeerMemory.peer, tableVersion, tableWords)
+	for i := range tableWords {
+		near.Store(i, 1)
+		cross.Store(i, 2)
+	}
+	for i := range tableWords {
+		if near.Load(i) != 1 || cross.Load(i) != 2 {
+			t.Fatalf("word %d: %d and %d", i, near.Load(i), cross.Load(i))
+		}
+	}
+	*m.lastPeerMemory.distance = unknownDistance
+	if m.NodeTable(m.lastPeerMemory.peer, tableVersion, tableWords) != nil {
+		t.Error("a table for an unknown distance")
+	}
+	if m.NodeTable(incarnation(7), tableVersion, tableWords) != nil {
+		t.Error("a table for a peer without a path")
+	}
+}
+
+func TestDistanceOf_CacheDomains_AreCompared(t *testing.T) {
+	for _, c := range []struct {
+		own, theirs     int
+		okOwn, okTheirs bool
+		want            cacheDistance
+	}{
+		{0, 0, true, true, sharedCache},
+		{0, 8, true, true, crossCache},
+		{0, 0, false, true, unknownDistance},
+		{0, 0, true, false, unknownDistance},
+	} {
+		if got := distanceOf(c.own, c.okOwn, c.theirs, c.okTheirs); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
 	}
 }

@@ -67,7 +67,7 @@ func ownerInChild(namespace string) error {
 	a, okA := m.Expose(allocated, true)
 	h, okH := m.Expose(heap, false)
 	if os.Getenv("SHM_TEST_TABLE") != "" {
-		table := m.NodeTable(tableVersion, tableWords)
+		table := openTable(&testProc{module: m}, tableVersion)
 		table.Store(0, 1)
 		go func() {
 			for n := uint64(1); ; n++ {

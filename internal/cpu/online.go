@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -27,22 +28,31 @@ func online() int {
 	if err != nil {
 		return 1
 	}
-	return max(1, countList(strings.TrimSpace(string(b))))
+	return max(1, countList(string(b)))
 }
 
 // countList counts the elements of a list such as "0-3,7" and skips invalid elements.
 func countList(list string) int {
 	n := 0
-	for part := range strings.SplitSeq(list, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		a, errA := strconv.Atoi(low)
-		b, errB := strconv.Atoi(high)
-		if errA == nil && errB == nil && a <= b {
-			n += b - a + 1
-		}
+	for low, high := range rangesOf(list) {
+		n += high - low + 1
 	}
 	return n
+}
+
+// rangesOf returns the ranges of a list such as "0-3,7", and skips invalid elements.
+func rangesOf(list string) iter.Seq2[int, int] {
+	return func(yield func(low, high int) bool) {
+		for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+			low, high, isRange := strings.Cut(part, "-")
+			if !isRange {
+				high = low
+			}
+			a, errA := strconv.Atoi(low)
+			b, errB := strconv.Atoi(high)
+			if errA == nil && errB == nil && a <= b && !yield(a, b) {
+				return
+			}
+		}
+	}
 }

@@ -41,12 +41,13 @@ const (
 // nodeCosts is the node table of a transport.
 type nodeCosts struct{ btl.NodeTable }
 
-// nodeCosts returns the costs of the processes on this node. The table is nil without any.
-func (t *transport) nodeCosts() nodeCosts {
-	if t == nil || t.copier == nil {
-		return nodeCosts{}
+// nodeCosts returns the costs of pairs on this node like this process and p. The table is nil
+// without any.
+func (p *proc) nodeCosts() nodeCosts {
+	if t := p.inTransport; t != nil && t.copier != nil {
+		return nodeCosts{t.copier.NodeTable(p.Incarnation, costsVersion, costKinds*kindWords)}
 	}
-	return nodeCosts{t.copier.NodeTable(costsVersion, costKinds*kindWords)}
+	return nodeCosts{}
 }
 
 // firstWord returns the index of the kind's first word in the table.
@@ -148,7 +149,7 @@ func (s *selection) selectProtocol(p *proc, possible selector.Set) selector.Prot
 
 // await reports whether the selection still waits for costs that another one measures.
 func (s *selection) await(p *proc, possible selector.Set) bool {
-	n := p.inTransport.nodeCosts()
+	n := p.nodeCosts()
 	switch {
 	case n.NodeTable == nil || s.kind.pattern >= sentPatterns && p.selectsForBoth():
 		s.source = costsPrivate
@@ -195,7 +196,7 @@ func (s *selection) record(p *proc, protocol selector.Protocol, bytes, ns int64,
 		return
 	}
 	s.source, s.sharedBest, s.nextRefresh = costsPublished, s.Best(), max(2*s.measured, firstRefresh)
-	if n := p.inTransport.nodeCosts(); n.NodeTable != nil {
+	if n := p.nodeCosts(); n.NodeTable != nil {
 		n.publish(s.kind, c)
 	}
 }

@@ -24,7 +24,7 @@ type tableCopier struct {
 	table *wordTable
 }
 
-func (c tableCopier) NodeTable(uint32, int) btl.NodeTable {
+func (c tableCopier) NodeTable(framework.Incarnation, uint32, int) btl.NodeTable {
 	if c.table == nil {
 		return nil
 	}

@@ -174,7 +174,7 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	default:
 		s.Selector = selector.New(guess)
 	}
-	if n := p.inTransport.nodeCosts(); n.NodeTable != nil && s.adopt(p, n) {
+	if n := p.nodeCosts(); n.NodeTable != nil && s.adopt(p, n) {
 		return s
 	}
 	like := &p.incoming.allSelections()[k.memory][k.pattern]
