@@ -151,7 +151,7 @@ func (s *selection) selectProtocol(p *proc, possible selector.Set) selector.Prot
 func (s *selection) await(p *proc, possible selector.Set) bool {
 	n := p.nodeCosts()
 	switch {
-	case n.NodeTable == nil || s.kind.pattern >= sentPatterns && p.selectsForBoth():
+	case n.NodeTable == nil || !s.selectsFor(p):
 		s.source = costsPrivate
 	case s.adopt(p, n):
 	case !possible.Has(selector.Get) || bits.OnesCount8(uint8(possible)) < 2 || s.awaitedFor >= maxAwaited:
@@ -163,6 +163,11 @@ func (s *selection) await(p *proc, possible selector.Set) bool {
 		return true
 	}
 	return false
+}
+
+// selectsFor reports whether this process selects for messages from p, and does not follow p.
+func (s *selection) selectsFor(p *proc) bool {
+	return s.kind.pattern < sentPatterns || !p.selectsForBoth()
 }
 
 // adopt starts the selection with published costs, and reports whether there are any.
@@ -188,7 +193,7 @@ func (s *selection) record(p *proc, protocol selector.Protocol, bytes, ns int64,
 	}
 	s.Record(protocol, bytes, ns, isClean)
 	s.measured++
-	if !s.isPublicationDue() {
+	if !s.isPublicationDue() || !s.selectsFor(p) {
 		return
 	}
 	c, isWarm := s.Costs()
