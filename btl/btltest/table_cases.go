@@ -10,16 +10,18 @@ import (
 // version has no access.
 func (w *world) nodeTableShared() {
 	const version, words, stores = 1, 100, 1000
-	a, b := w.senderAndReceiver()
-	other := w.nodes[2]
+	var copiers []btl.Copier
+	for _, n := range w.nodes {
+		copiers = append(copiers, ability[btl.RMA](w, n.module).Copier())
+		if copiers[n.rank] == nil {
+			w.Skipf("only the receiver copies")
+		}
+	}
+	a, b, other := w.nodes[0], w.nodes[1], w.nodes[2]
 	a.greet(b)
 	other.greet(b)
 	table := func(n, peer *node, version uint32) (t btl.NodeTable) {
-		copier := ability[btl.RMA](w, n.module).Copier()
-		if copier == nil {
-			w.Skipf("only the receiver copies")
-		}
-		n.locked(func() { t = copier.NodeTable(peer.peer.Incarnation, version, words) })
+		n.locked(func() { t = copiers[n.rank].NodeTable(peer.peer.Incarnation, version, words) })
 		return t
 	}
 	tables := []btl.NodeTable{table(a, b, version), table(b, a, version)}

@@ -15,7 +15,7 @@ import (
 // process that needs it creates. The creator removes the name when it closes its module. Processes
 // that have mapped the table continue to share it, and later ones create another.
 //
-// The table has a part for each cacheDistance. Costs in one part say nothing about other pairs.
+// The table has a part for each cacheDistance, since the costs of one do not apply to the other.
 type nodeTable struct {
 	// File of the creator, nil in other processes.
 	segment segment.Segment
