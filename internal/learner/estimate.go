@@ -11,8 +11,6 @@ type estimate struct {
 	reference float64
 	// ratio is the cost in use to that of probes, and probedCost the cost before a trial.
 	ratio, probedCost float64
-	// expected is the cost in relation to the best option's, as Start received it, or 0.
-	expected float64
 	// messages counts all records.
 	messages uint64
 
@@ -95,7 +93,7 @@ func (s *Selector[O]) Probes() uint64 { return s.probes }
 // Estimates returns an entry for each measured option.
 func (s *Selector[O]) Estimates() (all []Estimate[O]) {
 	for o := range s.options() {
-		if e := &s.estimates[o]; e.samples > 0 {
+		if e := &s.estimates[o]; e.messages > 0 && e.cost > 0 {
 			all = append(all, Estimate[O]{o, e.messages, 1 / e.cost, o == s.best})
 		}
 	}
@@ -110,7 +108,7 @@ type Costs [MaxOptions]float32
 // of a warm selector are worth passing to Start.
 func (s *Selector[O]) Costs() (c Costs, isWarm bool) {
 	for o := range s.options() {
-		if e := &s.estimates[o]; e.samples > 0 {
+		if e := &s.estimates[o]; e.messages > 0 {
 			c[o] = float32(e.cost)
 		}
 	}
@@ -136,12 +134,14 @@ func (s *Selector[O]) Start(c Costs) {
 			continue
 		}
 		e := &s.estimates[o]
-		*e = estimate{ratio: 1, expected: float64(c[o] / c[best])}
-		if e.expected > hopeless {
-			e.probes = warmupProbes
+		if *e = (estimate{ratio: 1, cost: float64(c[o]), isStale: true}); c[o] > hopeless*c[best] {
+			e.skipWarmup()
 		}
 	}
 }
+
+// skipWarmup leaves an option to later probes.
+func (e *estimate) skipWarmup() { e.probes, e.probedAt = warmupProbes, -retryRuns }
 
 // Inherit starts the selector with the costs of a neighboring kind of message, if that is warm.
 func (s *Selector[O]) Inherit(like *Selector[O]) {

@@ -52,16 +52,8 @@ func (g *GroupSelector[O]) Record(o O, bytes, ns int64, isClean bool) {
 	g.bytes += bytes
 	g.ns += max(ns, 0)
 	if g.left--; g.left == 0 {
+		g.estimates[o].messages += uint64(g.Group - 1)
 		g.Selector.Record(o, g.bytes, g.ns, true)
 		g.left, g.bytes, g.ns = g.Group, 0, 0
 	}
-}
-
-// Estimates is [Selector.Estimates].
-func (g *GroupSelector[O]) Estimates() []Estimate[O] {
-	all := g.Selector.Estimates()
-	for i := range all {
-		all[i].Messages *= uint64(max(g.Group, 1))
-	}
-	return all
 }

@@ -51,11 +51,11 @@ func (s *Selector[O]) addProbe(o O, x float64) {
 	if o == s.best && (s.isTrial || e.isConfirmed && s.selections-e.runAt < int64(4*s.shape.Run)) {
 		return // runs are better
 	}
-	if e.isStale {
-		e.isStale, e.samples = false, 0
-	}
 	x *= e.ratio
 	before := e.cost
+	if e.isStale {
+		e.isStale, e.samples, before = false, 0, 0
+	}
 	e.push(x)
 	e.cost, e.isProbed = e.median(), true
 	if o == s.best || before == 0 {
@@ -90,7 +90,7 @@ func (s *Selector[O]) beginTrial(possible Set[O]) {
 		}
 		cost := r.cost
 		if !r.isConfirmed {
-			cost *= s.usualRatio() * optimism
+			cost *= optimism
 		}
 		s.rival = min(s.rival, cost)
 	}
@@ -165,7 +165,10 @@ func (s *Selector[O]) addRun(o O) {
 // well.
 func (s *Selector[O]) handleChange() {
 	for o := range s.options() {
-		if e := &s.estimates[o]; o != s.best && e.samples > 0 {
+		e := &s.estimates[o]
+		if o == s.best { // its cost may rise during the transition only
+			e.dueAt = s.selections + int64(settleRuns*s.shape.Run)
+		} else if e.samples > 0 {
 			e.isStale, e.isConfirmed, e.ratio, e.failures, e.dueAt, e.run = true, false, 1, 0, s.selections, sum{}
 		}
 	}

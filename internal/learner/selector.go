@@ -50,6 +50,13 @@ const (
 	outlierRuns = 8
 	// maxGBs is faster than any copy. Such a message was complete together with another one.
 	maxGBs = 200
+	// warmupProbes is the number of probes of a promising option in the warm-up. The first message
+	// finds cold memory.
+	warmupProbes = 2
+
+	reserve = savedProbes * 3 / 4
+	// hopeless is the ratio to the lowest cost that excludes an option from the warm-up.
+	hopeless = optimism * optimism
 )
 
 // Set is a set of options.
@@ -125,7 +132,7 @@ func New[O ~uint8](shape Shape, guess O) Selector[O] {
 func (s *Selector[O]) Penalize(options Set[O]) {
 	for o := range s.options() {
 		if e := &s.estimates[o]; options.Has(o) {
-			e.expected, e.probes = hopeless, warmupProbes
+			e.skipWarmup()
 			if s.shape.Skip > 0 {
 				e.ratio, e.isConfirmed = hopeless, true
 				s.fail(e)
@@ -149,8 +156,7 @@ func (s *Selector[O]) Select(possible Set[O]) (o O, isProbe bool) {
 	}
 	s.probesLeft = 0
 	if !possible.Has(s.best) {
-		s.replace(s.leastCost(possible))
-		s.isTrial = false
+		s.best, s.isTrial = s.leastCost(possible), false
 	}
 	if s.isTrial && s.selections < s.newUntil {
 		return s.best, false
@@ -163,8 +169,7 @@ func (s *Selector[O]) Select(possible Set[O]) (o O, isProbe bool) {
 	return s.best, false
 }
 
-// leastCost returns the possible option of the lowest cost. Without any, all possible options
-// are due for the warm-up.
+// leastCost returns the possible option of the lowest cost.
 func (s *Selector[O]) leastCost(possible Set[O]) O {
 	found, least := O(bits.TrailingZeros8(uint8(possible))), math.Inf(1)
 	for o := range s.options() {
@@ -172,14 +177,60 @@ func (s *Selector[O]) leastCost(possible Set[O]) O {
 			found, least = o, e.cost
 		}
 	}
-	if math.IsInf(least, 1) {
-		for o := range s.options() {
-			if possible.Has(o) {
-				s.estimates[o].probes, s.estimates[o].expected = 0, 0
-			}
+	return found
+}
+
+// selectProbe begins a probe if one is due and the budget allows it. Better options are probed
+// more often. The first probe of each option is free.
+func (s *Selector[O]) selectProbe(possible Set[O]) (found O, ok bool) {
+	most, kept := 0., float64(reserve)
+	for o := range s.options() {
+		e := &s.estimates[o]
+		if o == s.best || !possible.Has(o) {
+			continue
+		}
+		switch isDue := s.isFree(e) || e.dueAt > 0 && s.selections >= e.dueAt; {
+		case isDue && kept > 0:
+			most, kept = 0, 0
+		case !isDue && kept == 0:
+			continue
+		}
+		if overdue := float64(s.selections-e.probedAt) / s.price(e); overdue > most {
+			found, most = o, overdue
 		}
 	}
-	return found
+	if most == 0 || s.selections <= int64(2*s.shape.Probe) {
+		return found, false
+	}
+	e := &s.estimates[found]
+	if !s.isFree(e) {
+		cost := s.price(e)
+		if cost+kept > s.budget {
+			s.nextProbe = s.selections + int64((cost+kept-s.budget)*float64(s.shape.Probe)/ProbeShare)
+			return found, false
+		}
+		s.budget -= cost
+		s.probes++
+	}
+	e.probes++
+	e.probedAt, e.dueAt = s.selections, 0
+	s.probing, s.probesLeft = found, s.shape.Probe-1
+	return found, true
+}
+
+// isFree reports whether a probe belongs to the warm-up.
+func (s *Selector[O]) isFree(e *estimate) bool {
+	return e.probes == 0 || e.probes < warmupProbes && !s.isWarm && s.price(e) < hopeless
+}
+
+// price returns the expected cost of a probe in relation to the best option. It never exceeds
+// the budget, since all samples may have been disturbed.
+func (s *Selector[O]) price(e *estimate) float64 {
+	best := s.estimates[s.best].cost
+	if best == 0 || e.cost == 0 || e.isStale && e.samples > 0 {
+		return optimism
+	}
+	return max(min(e.cost/best, savedProbes-reserve), 1)
 }
 
 // updateBest replaces the best option if another one is cheaper by switchFactor. A cost that
@@ -189,7 +240,7 @@ func (s *Selector[O]) updateBest(possible Set[O]) {
 	if b.cost == 0 {
 		return
 	}
-	found, least, isWaiting := s.best, switchFactor*b.cost, false
+	found, least, isWaiting := s.best, switchFactor*b.cost, s.selections < int64(s.shape.Run)
 	if !b.isConfirmed {
 		least /= optimism
 	}
@@ -198,16 +249,16 @@ func (s *Selector[O]) updateBest(possible Set[O]) {
 		if !possible.Has(o) || o == s.best {
 			continue
 		}
-		isWaiting = isWaiting || e.samples == 0 && e.expected <= hopeless && s.selections-e.probedAt < retryRuns
+		isWaiting = isWaiting || e.samples == 0 && s.selections-e.probedAt < retryRuns
 		if e.cost > 0 && !e.isStale && s.optimisticCost(e, least) < least {
 			found, least = o, s.optimisticCost(e, least)
 		}
 	}
 	isOther := found != s.best
 	if isOther {
-		s.replace(found)
+		s.best = found
 	} else if !isWaiting && b.isConfirmed {
-		s.idleUntil = s.nextEvent(possible)
+		s.idleUntil = s.nextProbe
 	}
 	if isWaiting {
 		return // the warm-up has not measured all options
@@ -222,29 +273,13 @@ func (s *Selector[O]) updateBest(possible Set[O]) {
 func (s *Selector[O]) optimisticCost(e *estimate, least float64) float64 {
 	switch {
 	case !e.isConfirmed:
-		return e.cost * s.usualRatio() / optimism
+		return e.cost / optimism
 	case e.failures == 0 || !e.isProbed:
+		return e.cost
 	case s.selections >= e.retryAt || e.cost <= least/changeFactor:
 		return e.cost / e.ratio
-	default:
-		return math.Inf(1)
 	}
-	return e.cost
-}
-
-// usualRatio returns the ratio of the cost in use to that of probes for an option without a
-// run. It is that of the best option unless it has failed.
-func (s *Selector[O]) usualRatio() float64 {
-	if b := &s.estimates[s.best]; b.failures == 0 {
-		return max(b.ratio, 1)
-	}
-	return 1
-}
-
-// replace replaces the best option, which is probed again soon.
-func (s *Selector[O]) replace(by O) {
-	s.estimates[s.best].dueAt = s.selections + int64(settleRuns*s.shape.Run)
-	s.best = by
+	return math.Inf(1)
 }
 
 // options returns the number of options as a range.
