@@ -101,11 +101,8 @@ func (a *Assembly) ReportFailure(incarnation framework.Incarnation, reason strin
 	u := &a.upcalls
 	u.Lock()
 	defer u.Unlock()
-	a.mu.Lock()
-	isNew := a.failedIncarnations.add(incarnation, reason)
-	a.mu.Unlock()
-	if isNew && !u.isClosing {
-		a.enqueue(upcall{peerEvent: framework.FailedEvent(incarnation, reason)})
+	if !u.isClosing {
+		a.peerFailed(incarnation, reason)
 	}
 }
 
