@@ -1,7 +1,7 @@
 package learner
 
-// protocol is the option of the simulations. The names are those of the rendezvous protocols of
-// package ob1, of which the tests tell.
+// protocol is the option of the simulations. The names are those of the rendezvous protocols in
+// package pml/ob1/selector.
 type protocol uint8
 
 const (

@@ -2,9 +2,9 @@ package learner
 
 // estimate is the measured cost of one option.
 type estimate struct {
-	// cost is the expected cost in use in ns per byte, or 0, and last its last samples, indexed by
-	// samples modulo their number.
-	cost    float64
+	// cost is the expected cost in use in ns per byte, or 0.
+	cost float64
+	// last are the last samples, indexed by samples modulo their number.
 	last    [3]float64
 	samples int
 	// reference follows the cost in use slowly, and shows its changes.
@@ -17,13 +17,14 @@ type estimate struct {
 	// isConfirmed is set if runs have measured the cost since the last change, and isProbed if
 	// the last sample is a probe.
 	isConfirmed, isProbed bool
-	// isStale is set if the costs have changed since the last sample.
+	// isStale is set if the costs have changed since the last sample, or come from elsewhere.
 	isStale bool
 
 	// failures counts failed trials. The next one begins at retryAt, in selections.
 	failures int
 	retryAt  int64
-	// dueAt is the number of selections at which a probe is due, or 0.
+	// probes counts probes. The last one began at probedAt and the next one is due at dueAt, or
+	// never if that is 0, in selections.
 	probes          int
 	probedAt, dueAt int64
 
@@ -141,7 +142,7 @@ func (s *Selector[O]) Start(c Costs) {
 }
 
 // skipWarmup leaves an option to later probes.
-func (e *estimate) skipWarmup() { e.probes, e.probedAt = warmupProbes, -retryRuns }
+func (e *estimate) skipWarmup() { e.probes, e.probedAt = warmupProbes, -maxLate }
 
 // Inherit starts the selector with the costs of a neighboring kind of message, if that is warm.
 func (s *Selector[O]) Inherit(like *Selector[O]) {

@@ -17,8 +17,8 @@ func (s *Selector[O]) Record(o O, bytes int64, ns int64, isClean bool) {
 	s.stretch++
 	if isClean && s.stretch > s.shape.Skip && bytes < maxGBs*ns {
 		t, b := float64(ns), float64(bytes)
-		if e.cost > 0 && s.stretch > s.shape.Probe {
-			t = min(t, max(float64(s.shape.Run)/outlierRuns, 2)*e.cost*b)
+		if e.cost > 0 && !e.isStale && s.stretch > s.shape.Probe {
+			t = min(t, max(outlierShare*float64(s.shape.Run), 2)*e.cost*b)
 		}
 		e.probe.add(1, b, t)
 	}
@@ -102,7 +102,7 @@ func (s *Selector[O]) hasLost(run *sum) bool {
 	return run.ns > (1+(changeFactor-1)*float64(s.shape.Run)/n)*run.bytes*s.rival
 }
 
-// endTrial ends the trial of the best option, whose last run counts alone if it has lost.
+// endTrial ends the trial of the best option. If that has lost, only its last run counts.
 func (s *Selector[O]) endTrial(hasLost bool) {
 	e := &s.estimates[s.best]
 	s.isTrial = false

@@ -4,19 +4,18 @@
 //
 // A [Selector] serves messages of one kind, in general of one peer, size class and pattern of
 // traffic. It measures only messages that the program sends anyway. The warm-up probes each
-// option once. From then on Select returns the option of the lowest cost, and now and then
-// probes another one. [ProbeShare] bounds probes for any sequence of messages.
+// option once or twice. Later, Select returns the option of the lowest cost, and sometimes probes
+// another one. [ProbeShare] bounds probes for any sequence of messages.
 //
 // A probe is short, and the first messages by an option may be faster or slower than later ones.
-// So a better option is on trial until runs of messages confirm its cost, and probes of it are
-// corrected by the ratio of both costs. A trial ends as soon as it has lost a quarter of a run.
-// An option that failed returns after a time that doubles with each failure. Trials do not count
-// as probes.
+// So a better option is on trial until runs of messages confirm its cost. The ratio of both
+// costs corrects later probes of it. A trial ends as soon as it has lost a quarter of a run, and
+// the next one of that option follows after a time that doubles with each failure. Trials do not
+// count as probes.
 //
-// When the cost of the selected option has changed, all other costs are stale and are probed
-// again.
+// When the cost of the best option has changed, all other costs are stale and are probed again.
 //
-// A selector is not safe for concurrent use, and allocates nothing.
+// A selector is not safe for concurrent use. Select and Record do not allocate.
 package learner
 
 import (
@@ -40,14 +39,14 @@ const (
 	optimism = 1.4
 	// changeFactor is the ratio of a cost to the former one that counts as a change.
 	changeFactor = 1.25
-	// settleRuns is the number of runs until a replaced option is probed again. While the
-	// scheduler moves processes, two of them may share one processor, and options that need both
-	// take ten times as long.
+	// settleRuns is the number of runs between a change and a probe of the former best option.
+	// While the scheduler moves processes, two of them may share one processor, and options that
+	// need both take ten times as long.
 	settleRuns = 8
 	// retryRuns is the number of runs until the first retry of an option that failed.
 	retryRuns = 64
-	// outlierRuns divides the messages of a run. One message counts for at most so many.
-	outlierRuns = 8
+	// outlierShare bounds the effect of one message, to this part of a run at the present cost.
+	outlierShare = 1. / 8
 	// maxGBs is faster than any copy. Such a message was complete together with another one.
 	maxGBs = 200
 	// warmupProbes is the number of probes of a promising option in the warm-up. The first message
@@ -55,6 +54,8 @@ const (
 	warmupProbes = 2
 
 	reserve = savedProbes * 3 / 4
+	// maxLate is the number of selections after which the record of a probe counts as missing.
+	maxLate = retryRuns
 	// hopeless is the ratio to the lowest cost that excludes an option from the warm-up.
 	hopeless = optimism * optimism
 )
@@ -102,9 +103,9 @@ type Selector[O ~uint8] struct {
 
 	probing    O
 	probesLeft int
-	// budget is the number of probes that may be made, at the cost of the best option.
-	budget float64
-	// nextProbe is the number of selections at which the budget suffices for the next one.
+	// budget is the number of probes that may be made, at the cost of the best option. It suffices
+	// for the next one from nextProbe on, in selections.
+	budget    float64
 	nextProbe int64
 
 	// recorded is the option of the last record, and stretch the number of records since another
@@ -233,8 +234,8 @@ func (s *Selector[O]) price(e *estimate) float64 {
 	return max(min(e.cost/best, savedProbes-reserve), 1)
 }
 
-// updateBest replaces the best option if another one is cheaper by switchFactor. A cost that
-// comes from probes begins a trial.
+// updateBest replaces the best option if another one is cheaper by switchFactor. A
+// cost from probes begins a trial, but not before the warm-up has measured all options.
 func (s *Selector[O]) updateBest(possible Set[O]) {
 	b := &s.estimates[s.best]
 	if b.cost == 0 {
@@ -249,7 +250,7 @@ func (s *Selector[O]) updateBest(possible Set[O]) {
 		if !possible.Has(o) || o == s.best {
 			continue
 		}
-		isWaiting = isWaiting || e.samples == 0 && s.selections-e.probedAt < retryRuns
+		isWaiting = isWaiting || e.samples == 0 && s.selections-e.probedAt < maxLate
 		if e.cost > 0 && !e.isStale && s.optimisticCost(e, least) < least {
 			found, least = o, s.optimisticCost(e, least)
 		}
@@ -261,7 +262,7 @@ func (s *Selector[O]) updateBest(possible Set[O]) {
 		s.idleUntil = s.nextProbe
 	}
 	if isWaiting {
-		return // the warm-up has not measured all options
+		return
 	}
 	s.isWarm = true
 	if e := &s.estimates[found]; isOther && e.isProbed || !e.isConfirmed && e.samples > 0 {

@@ -12,7 +12,7 @@ const (
 	far  = 16 << 10 * time.Nanosecond / 2 // 2 GB/s
 )
 
-// storeMachine simulates measured frames, of which one in 50 is interrupted.
+// storeMachine simulates measured frames with an interruption in each fiftieth.
 type storeMachine struct {
 	storeSelector
 	measured int
@@ -24,7 +24,7 @@ func newStoreMachine() *storeMachine {
 	return m
 }
 
-// play measures n frames whose ordinary stores take d, and returns the number with non-temporal stores.
+// play measures n frames with ordinary stores of duration d, and returns the number with non-temporal stores.
 func (m *storeMachine) play(n int, d time.Duration) (usePast int) {
 	for range n {
 		kind := m.next()
