@@ -28,7 +28,7 @@ const (
 // ground lists the folders below internal on the ground floor, where unsafe, cgo and assembly are
 // permitted.
 var ground = []string{
-	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "outfile", "pmixc",
+	"attacktest", "cma", "cpu", "doorbell", "elfcheck", "fork", "hop", "hostid", "learner", "libfabric", "libtest", "limits", "mem", "needs", "netaddr", "outfile", "pmixc",
 	"procstat", "progressline", "rawsys", "ring", "shmlayout", "simd", "stderr", "trustedfile", "ucp",
 }
 
