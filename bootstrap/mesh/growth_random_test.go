@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 type growStats struct {
 	sync.Mutex
 	counts map[string]int
+	// Rank 0 has ended the run. An added process that had no connection with it gets ErrTransport.
+	hasEnded atomic.Bool
 }
 
 func (s *growStats) add(what string) {
@@ -48,6 +51,9 @@ func (m *randomMember) run(ctx context.Context) error {
 		got, err := m.calls.Integrate(ctx, bootstrap.PsetSelf, "")
 		if err != nil {
 			m.stats.add("added process ends with its change")
+			if m.stats.hasEnded.Load() && errors.Is(err, framework.ErrTransport) {
+				return m.calls.c.Crash()
+			}
 			return m.end(err)
 		}
 		m.main = got.Pset
@@ -181,6 +187,7 @@ func runRandomChanges(t *testing.T, on network) {
 		}
 		root.main = next
 	}
+	stats.hasEnded.Store(true)
 	if err := root.calls.c.Close(); err != nil {
 		t.Error(err)
 	}
