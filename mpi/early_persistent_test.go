@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/ferrympi/ferry/mpi"
 )
@@ -18,7 +19,9 @@ func TestPersistentCollective_PeerHasOnlyStarted_Completes(t *testing.T) {
 	for name, params := range stacks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			jobOf(2, params).Run(t, startedOnly)
+			job := jobOf(2, params)
+			job.Timeout = 2 * time.Minute // Small slots take thousands of turns of both ranks.
+			job.Run(t, startedOnly)
 		})
 	}
 }
