@@ -23,7 +23,7 @@
 //
 // The first link opens with a path, to the first address of the peer's card that answers. Further
 // ones open when enough data is in flight. If both ends dial the same link, that of the lower nonce
-// stays. Unacked frames of a lost link are retransmitted first, on the other links. Lost links are
+// stays. Unacked frames of a lost link are retransmitted first, on the other links (path.linkDown). Lost links are
 // dialed with backoff.
 //
 // A path without links fails when the peer's host is silent for btl.tcp.retry_timeout, or when it
@@ -46,6 +46,6 @@
 // of that peer directly (PeerSource). All others are polled at an interval that grows while they are
 // silent. A link needs no goroutine. With TLS (tls_tunnel.go) a goroutine runs the TLS handshake only.
 //
-// The state of a path (send_window.go, recv_window.go) and the parts of the handshake are pure.
+// The state of a path (path.go, and its halves send_window.go and recv_window.go) and the parts of the handshake are pure.
 // Scripts and models test them.
 package tcp

@@ -167,10 +167,10 @@ func (p *peerConn) flushFrames() {
 	if p.batching.pollCount != p.module.pacer.pollCount {
 		p.batching.pollCount, p.batching.immediateWrites = p.module.pacer.pollCount, 0
 	}
-	if p.batching.immediateWrites < maxImmediateWrites || p.path.bytesUnsent >= flushThreshold {
+	if p.batching.immediateWrites < maxImmediateWrites || p.path.bytesUnassigned >= flushThreshold {
 		p.batching.immediateWrites++
 		p.writeLinks()
-		if !p.path.hasUnsent() {
+		if !p.path.hasUnassigned() {
 			return
 		}
 	}
@@ -183,7 +183,7 @@ func (e *endpoint) Idle() bool {
 	if p == nil || p.path.isIdle() {
 		return true
 	}
-	if p.acks.requestedUpTo < p.path.nextNumber && p.path.countUp() > 0 && !p.path.hasUnsent() {
+	if p.acks.requestedUpTo < p.path.nextNumber && p.path.countUp() > 0 && !p.path.hasUnassigned() {
 		p.requestAck()
 	}
 	return false

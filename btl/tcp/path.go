@@ -26,7 +26,7 @@ func (p *path) push(f frame) uint64 {
 	setAck(f.copiedBytes, p.nextExpected)
 	f.linkSlot = -1
 	p.bytesUsed += f.cost()
-	p.bytesUnsent += f.size()
+	p.bytesUnassigned += f.size()
 	*p.frameAt(number) = f
 	return number
 }
@@ -49,7 +49,7 @@ func (p *path) linkDown(link int) {
 		return
 	}
 	p.queuesBySlot[link] = linkQueue{}
-	for n := p.firstUnacked; n < p.firstUnsent; n++ {
+	for n := p.firstUnacked; n < p.firstUnassigned; n++ {
 		if f := p.frameAt(n); int(f.linkSlot) == link {
 			f.linkSlot = -1
 			p.retransmitQueue = append(p.retransmitQueue, n)
@@ -107,7 +107,7 @@ func (p *path) appendPieces(link int, into [][]byte) [][]byte {
 func (p *path) addAck(f *frame) {
 	setAck(f.copiedBytes, p.nextExpected)
 	p.lastAckSent, p.bytesSinceAck = p.nextExpected, 0
-	if f.completion != nil && !p.hasUnsent() {
+	if f.completion != nil && !p.hasUnassigned() {
 		setFlags(f.copiedBytes, flagAckRequest)
 	}
 }

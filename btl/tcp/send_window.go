@@ -8,20 +8,27 @@ import (
 	"github.com/ferrympi/ferry/btl"
 )
 
-// sendWindow has the frames to the peer, firstUnacked to nextNumber-1.
+// sendWindow has the frames to the peer, firstUnacked to nextNumber-1. Each of them is in one place:
+//
+//   - unassigned (from firstUnassigned on, without a link)
+//   - in retransmitQueue (without a link)
+//   - in the queuedFrames of its link
+//   - written to its link, in none of the queues
+//
+// The loss of a link moves its frames of the last two to retransmitQueue (path.linkDown).
 type sendWindow struct {
-	byteLimit    int
-	frameRing    []frame
-	firstUnacked uint64
-	firstUnsent  uint64
-	nextNumber   uint64
-	// Frames before it are acked. At most firstUnsent.
+	byteLimit       int
+	frameRing       []frame
+	firstUnacked    uint64
+	firstUnassigned uint64
+	nextNumber      uint64
+	// Frames before it are acked. At most firstUnassigned.
 	ackedUpTo uint64
-	// Ascending.
+	// Frames of lost links in ascending order. Some of them were never written.
 	retransmitQueue     []uint64
 	queuesBySlot        []linkQueue
 	bytesUsed           int
-	bytesUnsent         int
+	bytesUnassigned     int
 	framesRetransmitted uint64
 }
 
@@ -34,9 +41,10 @@ type frame struct {
 	completion      btl.LocalCompletion
 	chunk           *chunk
 	chunkOffset     int
-	// -1 if no link carries it.
+	// -1 if it is assigned to no link.
 	linkSlot int8
-	wasSent  bool
+	// The socket of its link has taken some of it. It serves framesRetransmitted only.
+	wasWritten bool
 }
 
 func (f *frame) size() int { return len(f.copiedBytes) + len(f.borrowedPayload) }
@@ -93,9 +101,9 @@ func (w *sendWindow) shrinkRing() {
 	}
 }
 
-// hasUnsent reports whether a frame waits for a link.
-func (w *sendWindow) hasUnsent() bool {
-	return w.firstUnsent != w.nextNumber || len(w.retransmitQueue) > 0
+// hasUnassigned reports whether a frame waits for a link.
+func (w *sendWindow) hasUnassigned() bool {
+	return w.firstUnassigned != w.nextNumber || len(w.retransmitQueue) > 0
 }
 
 // isIdle reports whether all frames are acked.
@@ -118,7 +126,7 @@ func (w *sendWindow) countUp() (n int) {
 // recordAck records that the peer has received all frames before upTo. Frames that a link is writing stay
 // until popAcked.
 func (w *sendWindow) recordAck(upTo uint64) error {
-	if upTo > w.firstUnsent {
+	if upTo > w.firstUnassigned {
 		return errUnsentAcked
 	}
 	w.ackedUpTo = max(w.ackedUpTo, upTo)
@@ -171,7 +179,7 @@ func (w *sendWindow) assignFrames() int {
 			chosen = i
 		}
 	}
-	if chosen < 0 || !w.hasUnsent() {
+	if chosen < 0 || !w.hasUnassigned() {
 		return -1
 	}
 	q, limit := &w.queuesBySlot[chosen], batchBytes
@@ -179,20 +187,20 @@ func (w *sendWindow) assignFrames() int {
 		// The next frame may go to another link.
 		limit = 1
 	}
-	for w.hasUnsent() && q.bytesQueued < limit && len(q.queuedFrames) < batchFrames {
-		number := w.firstUnsent
+	for w.hasUnassigned() && q.bytesQueued < limit && len(q.queuedFrames) < batchFrames {
+		number := w.firstUnassigned
 		if len(w.retransmitQueue) > 0 {
 			number = w.retransmitQueue[0]
 			w.retransmitQueue = slices.Delete(w.retransmitQueue, 0, 1)
 		} else {
-			w.firstUnsent++
-			w.bytesUnsent -= w.frameAt(number).size()
+			w.firstUnassigned++
+			w.bytesUnassigned -= w.frameAt(number).size()
 		}
 		f := w.frameAt(number)
-		if f.wasSent {
+		if f.wasWritten {
 			w.framesRetransmitted++
 		}
-		f.linkSlot, f.wasSent = int8(chosen), false
+		f.linkSlot, f.wasWritten = int8(chosen), false
 		q.queuedFrames = append(q.queuedFrames, number)
 		q.bytesUnacked += f.cost()
 		q.bytesQueued += f.size()
@@ -211,7 +219,7 @@ func (w *sendWindow) recordWritten(link, n int) {
 	finished := 0
 	for n > 0 {
 		f := w.frameAt(q.queuedFrames[finished])
-		f.wasSent = true
+		f.wasWritten = true
 		rest := f.size() - q.firstFrameWritten
 		if n < rest {
 			q.firstFrameWritten += n
@@ -222,14 +230,12 @@ func (w *sendWindow) recordWritten(link, n int) {
 		q.firstFrameWritten = 0
 		finished++
 	}
-	if q.queuedFrames = slices.Delete(q.queuedFrames, 0, finished); len(q.queuedFrames) == 0 {
-		q.queuedFrames = q.queuedFrames[:0]
-	}
+	q.queuedFrames = slices.Delete(q.queuedFrames, 0, finished)
 }
 
 // bytesQueued returns roughly the bytes that the sockets have not taken.
 func (w *sendWindow) bytesQueued() int {
-	n := w.bytesUnsent + len(w.retransmitQueue)
+	n := w.bytesUnassigned + len(w.retransmitQueue)
 	for i := range w.queuesBySlot {
 		n += w.queuesBySlot[i].bytesQueued + len(w.queuesBySlot[i].pendingAck) - w.queuesBySlot[i].firstFrameWritten
 	}

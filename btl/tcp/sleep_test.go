@@ -140,7 +140,7 @@ func (m *module) asleep() (asleep bool, reason string) {
 				reason = fmt.Sprintf("%v has a frame", l)
 			case err == nil && n > 0 && l.readMode != modeOutOfOrder:
 				reason = fmt.Sprintf("the socket of %v has %d bytes", l, n)
-			case !p.path.queuesBySlot[i].isSocketFull && (len(p.path.queuesBySlot[i].queuedFrames) > 0 || p.path.hasUnsent()):
+			case !p.path.queuesBySlot[i].isSocketFull && (len(p.path.queuesBySlot[i].queuedFrames) > 0 || p.path.hasUnassigned()):
 				reason = fmt.Sprintf("%v could write", l)
 			case !p.path.queuesBySlot[i].isSocketFull && p.path.mustAck(p.peerWindow()):
 				reason = "the peer waits for a confirmation"
