@@ -113,7 +113,7 @@ func (p *proc) handleFrame(f []byte) error {
 	}
 }
 
-// acceptCTS checks the answer to an RTS, and passes it to the send.
+// handleCTS checks the answer to an RTS, and passes it to the send.
 func (p *proc) handleCTS(a cts) error {
 	r := p.m.lookup(a.send)
 	if r == nil || !r.isOffered() && r.state != statePutting && r.state != statePutDone || r.p.proc != p {
