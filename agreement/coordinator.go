@@ -43,7 +43,7 @@ func (m *Machine) receiveContribution(from int, msg Message) {
 		m.send(from, m.proposal())
 		return
 	}
-	if m.contributions[from] == nil || msg.Contribution.IsExcluded { // Repetitions differ in Excluded and Failed only.
+	if m.contributions[from] == nil || msg.Contribution.IsExcluded { // Repetitions differ in IsExcluded and FailedRanks only.
 		m.contributions[from] = &msg
 	}
 	m.markFailed(msg.Contribution.FailedRanks)

@@ -74,7 +74,7 @@ func (s Summary) Merge(o Summary) Summary {
 }
 
 // Decide returns the decision of the package function Decide for the candidate ids of all members. Under
-// PolicyGather its field Each is nil, and Summarize returns the id of each member.
+// PolicyGather its field MemberIDs is nil, and Summarize returns the id of each member.
 func (s Summary) Decide(members int) (Decision, error) {
 	if s.Policy == PolicyLazy {
 		return Decision{Policy: PolicyLazy}, nil

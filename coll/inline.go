@@ -36,7 +36,7 @@ func (s *Schedule) Inline(ctx context.Context, p Peers, b *Buffers, r *Reducer) 
 		}
 	}()
 	s.pendingSteps = s.pendingSteps[:0]
-	first := 0 // Index of the oldest pending step in pending.
+	first := 0 // Index of the oldest one in pendingSteps.
 	for i := 0; i < len(s.Steps); i++ {
 		step := &s.Steps[i]
 		for ; first < len(s.pendingSteps) && s.pendingSteps[first] < step.After; first++ {

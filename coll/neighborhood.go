@@ -3,7 +3,7 @@ package coll
 // Neighborhood has the neighbors of a member in a topology, for operations among neighbors (MPI-4.1
 // section 8.6). A negative rank is no neighbor, and its block is neither sent nor written. With
 // several blocks from one member to another, the n-th of Destinations matches the n-th of Sources
-// in the order of Receives. A Neighborhood is immutable.
+// in the order of ReceiveOrder. A Neighborhood is immutable.
 type Neighborhood struct {
 	Sources, Destinations []int
 	// Order of the receives, as indices of Sources. Nil is the order of Sources.

@@ -186,7 +186,7 @@ type selection struct {
 	hasMemory bool
 }
 
-// selected returns the rows that match o.rows. Beside an earlier ferry there are figures only.
+// selected returns the rows that match o.rowPattern. Beside an earlier ferry there are figures only.
 func (o *options) selected(alone []ownRow) (s selection, err error) {
 	if o.beforePath != "" {
 		s.figures = besideBefore(filepath.Join(o.buildDir, "before"))

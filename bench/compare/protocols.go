@@ -172,7 +172,7 @@ func (w protocolPoint) describe() string {
 	return fmt.Sprintf("%d B: %s / %s %s (%s); to itself %s", w.Size, digits(w.MediansByValue["auto"]), digits(w.MediansByValue[w.BestFixed]), w.Unit, w.BestFixed, w.Noise())
 }
 
-// Noise formats Itself for a table.
+// Noise formats RatioToItself for a table.
 func (w protocolPoint) Noise() string {
 	if w.RatioToItself > 0 {
 		return fmt.Sprintf("%.2f", w.RatioToItself)

@@ -18,6 +18,7 @@ import (
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
 	"github.com/ferrympi/ferry/internal/cma"
+	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/ring"
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
@@ -114,6 +115,7 @@ func (c component) Open(_ context.Context, env btl.Env) (btl.Module, error) {
 		},
 		endpointSet: endpointSet{endpoints: map[framework.Incarnation]*endpoint{}},
 		singleCopies: singleCopies{
+			cacheDomain:   cpu.CacheDomain,
 			readVM:        c.readVM,
 			writeVM:       c.writeVM,
 			policy:        newCopyPolicy(p),

@@ -84,8 +84,6 @@ type peerMemory struct {
 	failures [methodCount]error
 	// Permanent reason against writes to this peer.
 	writeFailure error
-	// Nil until distanceTo.
-	distance *cacheDistance
 
 	// The following fields are explained in peer_identity.go.
 	pid int // Process id of the peer that the kernel vouches for, 0 until identify succeeds.

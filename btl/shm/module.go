@@ -86,6 +86,8 @@ type singleCopies struct {
 	// Nil before the first call of NodeTable, and after a failure.
 	nodeTable      *nodeTable
 	hasOpenedTable bool
+	// cpu.CacheDomain but for tests.
+	cacheDomain func(pid int) (lowest int, ok bool)
 }
 
 func (m *module) Caps() btl.Caps {

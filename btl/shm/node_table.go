@@ -7,7 +7,6 @@ import (
 	"github.com/ferrympi/ferry/btl"
 	"github.com/ferrympi/ferry/btl/segment"
 	"github.com/ferrympi/ferry/framework"
-	"github.com/ferrympi/ferry/internal/cpu"
 	"github.com/ferrympi/ferry/internal/shmlayout"
 )
 
@@ -45,18 +44,16 @@ const (
 	unknownDistance = cacheDistances
 )
 
-// distanceTo returns the distance of a peer. It depends on the affinity masks at the first call.
+// distanceTo returns the distance of a peer by the present affinity masks of both main threads, since
+// a process may be bound later.
 func (m *module) distanceTo(peer framework.Incarnation) cacheDistance {
 	s, err := m.peerMemoryOf(peer)
 	if err != nil || m.identify(s) != nil {
 		return unknownDistance
 	}
-	if s.distance == nil {
-		own, okOwn := cpu.CacheDomain(0)
-		theirs, okTheirs := cpu.CacheDomain(s.pid)
-		s.distance = new(distanceOf(own, okOwn, theirs, okTheirs))
-	}
-	return *s.distance
+	own, okOwn := m.cacheDomain(os.Getpid())
+	theirs, okTheirs := m.cacheDomain(s.pid)
+	return distanceOf(own, okOwn, theirs, okTheirs)
 }
 
 // distanceOf compares two results of cpu.CacheDomain.

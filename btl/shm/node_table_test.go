@@ -30,9 +30,18 @@ func filePair(t *testing.T) (w *pair, dir string) {
 func openTable(p *testProc, version uint32) btl.NodeTable {
 	m := p.module.(*module)
 	peer := framework.Incarnation{Nonce: 1 << 40}
-	distance := sharedCache
-	m.lastPeerMemory = &peerMemory{peer: peer, pid: os.Getpid(), distance: &distance}
+	m.lastPeerMemory = &peerMemory{peer: peer, pid: os.Getpid()}
+	setDistance(m, sharedCache)
 	return m.NodeTable(peer, version, tableWords)
+}
+
+// setDistance sets the distance of the process to all peers.
+func setDistance(m *module, d cacheDistance) {
+	isPeer := true // The process itself is asked about first.
+	m.cacheDomain = func(int) (int, bool) {
+		isPeer = !isPeer
+		return map[bool]int{true: int(d)}[isPeer], d != unknownDistance
+	}
 }
 
 func (w *pair) nodeTable(rank int) btl.NodeTable { return openTable(w.procs[rank], tableVersion) }
@@ -177,7 +186,7 @@ func TestNodeTable_OtherDistance_HasItsOwnWords(t *testing.T) {
 	w, _ := filePair(t)
 	m := w.procs[0].module.(*module)
 	near := w.nodeTable(0)
-	*m.lastPeerMemory.distance = crossCache
+	setDistance(m, crossCache)
 	cross := m.NodeTable(m.lastPeerMemory.peer, tableVersion, tableWords)
 	for i := range tableWords {
 		near.Store(i, 1)
@@ -188,7 +197,7 @@ func TestNodeTable_OtherDistance_HasItsOwnWords(t *testing.T) {
 			t.Fatalf("word %d: %d and %d", i, near.Load(i), cross.Load(i))
 		}
 	}
-	*m.lastPeerMemory.distance = unknownDistance
+	setDistance(m, unknownDistance)
 	if m.NodeTable(m.lastPeerMemory.peer, tableVersion, tableWords) != nil {
 		t.Error("a table for an unknown distance")
 	}

@@ -128,7 +128,7 @@ func (m *module) processPending() {
 	m.pendingPeers = m.pendingPeers[:0]
 }
 
-// readClock reads the clock into timers.now.
+// readClock reads the clock into timers.lastClock.
 func (m *module) readClock() time.Duration {
 	m.timers.lastClock = time.Since(m.timers.startedAt)
 	return m.timers.lastClock

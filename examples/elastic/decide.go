@@ -53,7 +53,7 @@ func (m *member) decide(ctx context.Context) (decision, error) {
 		}
 	}
 	change, ok, err := m.session.ResourceChange(ctx, m.mainPset)
-	if err != nil || !ok || change.Type == mpi.ChangeFailed { // m.watch.alive ends after a failure.
+	if err != nil || !ok || change.Type == mpi.ChangeFailed { // aliveCtx ends after a failure.
 		return decision{action: doWork}, err
 	}
 	if err = m.publish(ctx, change); errors.Is(err, mpi.ErrPset) { // It has been undone.
@@ -69,7 +69,7 @@ func (m *member) isOver() bool {
 	return time.Now().After(m.state.EndTime)
 }
 
-// requestChange requests the next change between the initial number of processes and m.to.
+// requestChange requests the next change between the initial number of processes and m.targetSize.
 func (m *member) requestChange(ctx context.Context) (err error) {
 	if m.pendingRequest != nil && !isDone(m.pendingRequest) {
 		return nil

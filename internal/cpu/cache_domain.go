@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheDomain returns the last-level cache that all processors in the affinity mask of a process
-// share, identified by the lowest of its processors. ok is false if they have several such caches,
-// or if that is unknown. pid 0 is this process.
+// CacheDomain returns the last-level cache that all processors in the affinity mask of a process'
+// main thread share, identified by the lowest of its processors. ok is false if they have several
+// such caches, or if that is unknown.
 func CacheDomain(pid int) (lowest int, ok bool) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &set); err != nil {

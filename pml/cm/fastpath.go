@@ -28,7 +28,7 @@ func (c *comm) sendDirect(buf pml.Buffer, dst, tag int, plane pml.Plane, mode pm
 	if m.env.Hooks != nil {
 		c.emitSend(p, tag, int64(len(buf.Bytes)), plane)
 	}
-	// newSendRequest takes m.free, whose op the MTL has. Send runs no callbacks.
+	// newSendRequest takes m.freeRequests, whose op the MTL has. Send runs no callbacks.
 	if m.freeRequests == nil {
 		m.addFreeRequest()
 	}

@@ -34,7 +34,7 @@ const (
 	// takes some 100 messages.
 	maxAwaited = 128
 	// firstRefresh is the number of messages until published costs are refreshed. Later refreshes
-	// follow after twice as many.
+	// follow after twice as many, or after a change of the best protocol.
 	firstRefresh = 64
 )
 
@@ -81,10 +81,12 @@ func (n nodeCosts) load(k messageKind) (c selector.Costs) {
 }
 
 // publish publishes costs. A published cost that is unknown in c may be that of another state of the
-// machine. It stays hopeless.
+// machine. It stays hopeless. If that is the cost of the best protocol, publish has no effect, since
+// c comes from messages that could not use it.
 func (n nodeCosts) publish(k messageKind, c selector.Costs) {
 	best, published := bestOf(c), n.load(k)
-	if best == selector.Protocols {
+	publishedBest := bestOf(published)
+	if best == selector.Protocols || publishedBest != selector.Protocols && c[publishedBest] == 0 {
 		return
 	}
 	var halves [2 * costWords]uint64
@@ -134,8 +136,9 @@ type costSharing struct {
 	awaitedFor int
 	// sharedBest is the best protocol of the published costs, as this selection knows them.
 	sharedBest selector.Protocol
-	// measured counts measured messages. The next refresh is at nextRefresh.
-	measured, nextRefresh int
+	// measured counts measured messages. At publishedAt the costs were published last, and at
+	// nextRefresh they are published again.
+	measured, publishedAt, nextRefresh int
 }
 
 // selectProtocol returns the protocol of the next message from p.
@@ -173,7 +176,7 @@ func (s *selection) selectsFor(p *proc) bool {
 // adopt starts the selection with published costs, and reports whether there are any.
 func (s *selection) adopt(p *proc, n nodeCosts) bool {
 	c := n.load(s.kind)
-	if !p.hasLapped() {
+	if !p.hasLapped() && bestOf(c) != selector.PipelineFull {
 		// The first lap is not measured, so that a warm-up of this protocol includes all of it.
 		c[selector.PipelineFull] *= firstLapCost
 	}
@@ -200,21 +203,40 @@ func (s *selection) record(p *proc, protocol selector.Protocol, bytes, ns int64,
 	if !isWarm {
 		return
 	}
-	s.source, s.sharedBest, s.nextRefresh = costsPublished, s.Best(), max(2*s.measured, firstRefresh)
+	s.source, s.sharedBest, s.publishedAt, s.nextRefresh = costsPublished, s.Best(), s.measured, max(2*s.measured, firstRefresh)
 	if n := p.nodeCosts(); n.NodeTable != nil {
 		n.publish(s.kind, c)
 	}
 }
 
-// isPublicationDue reports whether to publish the costs as soon as the selector is warm.
+// isPublicationDue reports whether to publish the costs as soon as the selector is warm. A best
+// protocol that alternates with the possible ones is not published each time.
 func (s *selection) isPublicationDue() bool {
+	hasChanged := s.Best() != s.sharedBest && s.measured-s.publishedAt >= firstRefresh
 	switch s.source {
 	case costsMeasured:
 		return true
 	case costsPublished:
-		return s.Best() != s.sharedBest || s.measured >= s.nextRefresh
+		return hasChanged || s.measured >= s.nextRefresh
 	case costsAdopted:
-		return s.Best() != s.sharedBest
+		return hasChanged
 	}
 	return false
+}
+
+// inherit starts the selection with the costs of a neighboring class, and reports false if those are
+// not measured. Other processes of the node then wait for this selection.
+func (s *selection) inherit(p *proc, n nodeCosts, like *selection) bool {
+	if like == nil {
+		return false
+	}
+	if _, isWarm := like.Costs(); !isWarm {
+		return false
+	}
+	s.Inherit(&like.Selector)
+	s.source = costsMeasured
+	if n.NodeTable != nil && s.selectsFor(p) {
+		n.claim(s.kind, p.m.env.Self.Nonce)
+	}
+	return true
 }

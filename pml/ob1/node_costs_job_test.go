@@ -3,6 +3,7 @@ package ob1_test
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/ferrympi/ferry/cid"
@@ -15,7 +16,7 @@ import (
 // Rank 0 sends to rank 1 until the protocol is selected, and then to rank 2.
 func TestNodeCosts_LaterPair_StartsWithCostsOfTheFirst(t *testing.T) {
 	copies(t)
-	if _, ok := cpu.CacheDomain(0); !ok {
+	if _, ok := cpu.CacheDomain(os.Getpid()); !ok {
 		t.Skip("the distance of two processes is unknown, as the processors share no cache")
 	}
 	for name, stack := range map[string]pmltest.Stack{"files": stack(), "heap": heap()} {

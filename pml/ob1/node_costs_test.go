@@ -18,18 +18,24 @@ type wordTable [costKinds * kindWords]atomic.Uint64
 func (t *wordTable) Load(i int) uint64     { return t[i].Load() }
 func (t *wordTable) Store(i int, w uint64) { t[i].Store(w) }
 
+// countingTable counts stores.
+type countingTable struct {
+	*wordTable
+	stores int
+}
+
+func (t *countingTable) Store(i int, w uint64) {
+	t.stores++
+	t.wordTable.Store(i, w)
+}
+
 // tableCopier has no ability but a node table.
 type tableCopier struct {
 	btl.Copier
-	table *wordTable
+	table btl.NodeTable
 }
 
-func (c tableCopier) NodeTable(framework.Incarnation, uint32, int) btl.NodeTable {
-	if c.table == nil {
-		return nil
-	}
-	return c.table
-}
+func (c tableCopier) NodeTable(framework.Incarnation, uint32, int) btl.NodeTable { return c.table }
 
 // newReceiver returns the state of a process of the node for a peer. The process selects for both
 // directions if its nonce is lower.
@@ -40,7 +46,11 @@ func newReceiver(t *testing.T, table *wordTable, nonce uint64) *proc {
 	m.env.Self = framework.Incarnation{Nonce: nonce}
 	p := &proc{m: m}
 	p.Incarnation = framework.Incarnation{Nonce: 100}
-	p.inTransport = &transport{m: m, copier: tableCopier{table: table}}
+	copier := tableCopier{}
+	if table != nil {
+		copier.table = table
+	}
+	p.inTransport = &transport{m: m, copier: copier}
 	return p
 }
 
@@ -56,7 +66,9 @@ func receiveMessages(p *proc, k messageKind, n int) (protocols []selector.Protoc
 	s := p.selectionOf(k, true)
 	for range n {
 		protocol := s.selectProtocol(p, selector.All)
-		s.record(p, protocol, bytes, int64(trueCosts[protocol]*bytes), true)
+		if protocol != selector.PipelineFull || !p.incoming.isFirstLap(bytes, p.inTransport.lap()) {
+			s.record(p, protocol, bytes, int64(trueCosts[protocol]*bytes), true)
+		}
 		protocols = append(protocols, protocol)
 	}
 	return protocols
@@ -87,6 +99,58 @@ func TestNodeCosts_OneMeasures_OthersStartWithItsCosts(t *testing.T) {
 		if protocols[0] != selector.PipelineFull || count(protocols, selector.Put)+count(protocols, selector.PipelineNT) > 0 || count(protocols, selector.PipelineFull) < 40 {
 			t.Errorf("%s starts with %v", name, protocols)
 		}
+	}
+}
+
+// The first lap of pipeline-full is not measured.
+func TestNodeCosts_RingIsNew_LaterPairUsesTheBestProtocol(t *testing.T) {
+	var table wordTable
+	for nonce := range uint64(3) {
+		p := newReceiver(t, &table, nonce+1)
+		p.inTransport.Ring = 2 << 20
+		if protocols := receiveMessages(p, testKind, 1000); count(protocols, selector.PipelineFull) < 900 {
+			t.Errorf("pair %d: %d of 1,000 messages by the best protocol", nonce, count(protocols, selector.PipelineFull))
+		}
+	}
+	if got := (nodeCosts{&table}).load(testKind); bestOf(got) != selector.PipelineFull || got[selector.PipelineFull] > 0.11 {
+		t.Errorf("published costs: %v", got)
+	}
+}
+
+// Messages with a layout cannot use get, so that their costs are not those of the kind.
+func TestNodeCosts_MessagesWithLayout_LeaveCostsOfTheBest(t *testing.T) {
+	var table wordTable
+	costs := selector.Costs{selector.Pipeline: 0.15, selector.Get: 0.1, selector.Split: 0.2, selector.PipelineFull: 0.15}
+	nodeCosts{&table}.publish(testKind, costs)
+	p := newReceiver(t, &table, 2)
+	s := p.selectionOf(testKind, true)
+	for range 500 {
+		protocol := s.selectProtocol(p, selector.AnyPipeline)
+		s.record(p, protocol, 1<<18, 39321, true)
+	}
+	if got := (nodeCosts{&table}).load(testKind); got != costs {
+		t.Errorf("published costs: %v, want %v", got, costs)
+	}
+}
+
+// The best of the possible protocols differs from message to message.
+func TestNodeCosts_PossibleProtocolsAlternate_PublishesRarely(t *testing.T) {
+	var table wordTable
+	receiveMessages(newReceiver(t, &table, 1), testKind, 200)
+	counting := &countingTable{wordTable: &table}
+	p := newReceiver(t, &table, 2)
+	p.inTransport.copier = tableCopier{table: counting}
+	s := p.selectionOf(testKind, true)
+	for i := range 2000 {
+		possible := selector.All
+		if i%2 == 0 {
+			possible &^= selector.Of(selector.PipelineFull)
+		}
+		protocol := s.selectProtocol(p, possible)
+		s.record(p, protocol, 1<<18, int64(trueCosts[protocol]*(1<<18)), true)
+	}
+	if limit := costWords * 2000 / firstRefresh; counting.stores > limit {
+		t.Errorf("%d words were stored, at most %d expected", counting.stores, limit)
 	}
 }
 

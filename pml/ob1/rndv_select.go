@@ -174,17 +174,16 @@ func (p *proc) newSelection(k messageKind, canGet bool) *selection {
 	default:
 		s.Selector = selector.New(guess)
 	}
-	if n := p.nodeCosts(); n.NodeTable != nil && s.adopt(p, n) {
+	n := p.nodeCosts()
+	if n.NodeTable != nil && s.adopt(p, n) {
 		return s
 	}
-	like := &p.incoming.allSelections()[k.memory][k.pattern]
-	switch {
-	case k.class > 0 && like[k.class-1] != nil:
-		s.Inherit(&like[k.class-1].Selector)
-		s.source = costsMeasured
-	case k.class < classes-1 && like[k.class+1] != nil:
-		s.Inherit(&like[k.class+1].Selector)
-		s.source = costsMeasured
+	neighbors := &p.incoming.allSelections()[k.memory][k.pattern]
+	if k.class > 0 && s.inherit(p, n, neighbors[k.class-1]) {
+		return s
+	}
+	if k.class < classes-1 {
+		s.inherit(p, n, neighbors[k.class+1])
 	}
 	return s
 }

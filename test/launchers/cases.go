@@ -29,7 +29,7 @@ const endTimeout = 20 * time.Second
 
 // KillLauncher starts a job and kills its launcher with SIGKILL as soon as every rank has called
 // Ready, or has begun if the program is a file. It fails the test if a process of the job still
-// runs after within. The Time of the result is that from the kill to the end of the last process.
+// runs after within. The ElapsedTime of the result is that from the kill to the end of the last process.
 func (s *Started) KillLauncher(t testing.TB, job Job, within time.Duration) Result {
 	t.Helper()
 	r := s.Begin(t, job)

@@ -93,7 +93,7 @@ func (s *starter) jobs(ctx context.Context) (err error) {
 // run runs a job of processes of this program itself.
 func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), bench string, processes int, flags []string) error {
 	j := s.rankSettings.Self(processes, append([]string{"bench", bench, "--rank", "-n", strconv.Itoa(processes)}, flags...)...)
-	j.IsBound, j.CoresPerRank = s.o.binding(cpu.Available())
+	j.BindsOneCore, j.CoresPerRank = s.o.binding(cpu.Available())
 	if bench == s.o.name { // And not the raw hop.
 		j.NodeCount = s.o.nodeCount
 	}
@@ -101,7 +101,7 @@ func (s *starter) run(ctx context.Context, stdout io.Writer, note func(string), 
 		j.MaxRanks = processes + s.o.changedProcesses
 	}
 	j.Stdout, j.Stderr, j.Note = stdout, s.stderr, note
-	if !j.IsBound && j.CoresPerRank == 0 && note != nil {
+	if !j.BindsOneCore && j.CoresPerRank == 0 && note != nil {
 		note(fmt.Sprintf("%d goroutine ranks share %d cores: they are not bound", s.o.rankCount, cpu.Available()))
 	}
 	if bench == "recover" {

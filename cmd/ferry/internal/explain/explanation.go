@@ -24,7 +24,7 @@ type Component struct {
 	mpi.ComponentVerdict
 	// Ranks with this verdict, or empty for all.
 	VerdictRanks []int `json:"ranks,omitempty"`
-	// Used reports whether a selected PML, BTL or MTL carries messages between any two
+	// IsUsed reports whether a selected PML, BTL or MTL carries messages between any two
 	// ranks. It is nil for other components.
 	IsUsed *bool `json:"used,omitempty"`
 }
@@ -32,9 +32,9 @@ type Component struct {
 // Explanation has the results of selection, merged over the ranks.
 type Explanation struct {
 	Pairs []mpi.Pair `json:"pairs"`
-	// Unused counts the processes that a rank has not used and that have no pair.
+	// UnusedProcs counts the processes that a rank has not used and that have no pair.
 	UnusedProcs []assembly.UnusedProcs `json:"unused,omitempty"`
-	// Tables holds the tables of communicators that were created in levels, each kind once.
+	// CommTables has the tables of communicators that were created in levels, each kind once.
 	CommTables []assembly.CommTable `json:"tables,omitempty"`
 	Components []Component          `json:"components"`
 	// Requirements has the requirements of components in any rank.

@@ -12,10 +12,10 @@ import (
 	"github.com/ferrympi/ferry/framework"
 )
 
-// bind returns the processors of each rank, as Bind and Cores choose them, or nil. It is ErrConfig
-// if there are too few for Cores.
+// bind returns the processors of each rank, as Binding chooses them, or nil. It is ErrConfig
+// if there are too few for CoresPerRank.
 func (j *Job) bind() ([][]int, error) {
-	if !j.IsBound && j.CoresPerRank == 0 {
+	if !j.BindsOneCore && j.CoresPerRank == 0 {
 		return nil, nil
 	}
 	order, err := cores()

@@ -148,7 +148,7 @@ func succeeded(t *testing.T, j Job, res Result, notes []string) {
 
 func TestChange_AddedRanks_HaveEverythingOfTheFirst(t *testing.T) {
 	j, notes := elasticJob(t, 1, "grow:3 replace:2 shrink:3", "")
-	j.IsBound = true
+	j.BindsOneCore = true
 	res := run(t, j)
 	succeeded(t, j, res, *notes)
 	for rank := 1; rank < 5; rank++ {

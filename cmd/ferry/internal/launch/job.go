@@ -136,10 +136,10 @@ type layout struct {
 
 // Binding binds ranks to processors.
 type Binding struct {
-	// IsBound gives each rank one core, in turn; cores of their own first, then
+	// BindsOneCore gives each rank one core, in turn; cores of their own first, then
 	// their hardware threads. More ranks than cores wrap round.
-	IsBound bool
-	// CoresPerRank, if not 0, gives each rank that many cores which no other rank gets, in the order of IsBound. Run
+	BindsOneCore bool
+	// CoresPerRank, if not 0, gives each rank that many cores which no other rank gets, in the order of BindsOneCore. Run
 	// returns ErrConfig if there are too few, and an added rank is refused. GOMAXPROCS of a rank is that number, and 2 for a single
 	// core, unless the environment sets it.
 	CoresPerRank int

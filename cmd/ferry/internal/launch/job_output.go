@@ -59,7 +59,7 @@ func (o *jobOutput) drain(ranks []*rank) {
 	}()
 }
 
-// closeNotes accepts no further notes, and sets delivered.
+// closeNotes accepts no further notes, and sets notesDelivered.
 func (o *jobOutput) closeNotes() {
 	o.noteQueue.close()
 	o.notesDelivered = o.noteQueue.allDelivered

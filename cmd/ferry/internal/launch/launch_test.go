@@ -363,7 +363,7 @@ func TestInput_RankZeroOnly_ReadsIt(t *testing.T) {
 func TestBind_EachRank_HasOneCore(t *testing.T) {
 	n := cpu.Available() + 1
 	j := shell(t, n, `grep Cpus_allowed_list /proc/self/status`)
-	j.IsBound = true
+	j.BindsOneCore = true
 	var notes []string
 	j.Note = func(s string) { notes = append(notes, s) }
 	run(t, j)

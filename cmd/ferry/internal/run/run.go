@@ -316,7 +316,7 @@ func (o *options) makeJob(ctx context.Context, args []string) (launch.Job, error
 		return j, exit.Usagef("--timeout %v: want a time above 0", o.timeout)
 	}
 	j = launch.Job{
-		Binding:       launch.Binding{IsBound: o.bindTo == "core", CoresPerRank: o.coresPerRank},
+		Binding:       launch.Binding{BindsOneCore: o.bindTo == "core", CoresPerRank: o.coresPerRank},
 		FailurePolicy: launch.FailurePolicy{ContinuesOnFailure: o.onFailure == "continue" || o.toleratedFailures > 0, ToleratedFailures: o.toleratedFailures},
 		Output:        launch.Output{Stdout: os.Stdout, Stderr: os.Stderr, TagsLines: o.tagOutput, OutputDir: o.outputDir},
 		Stdin:         os.Stdin, Timeout: o.timeout, ReportsStacks: o.dumpStacks, SweepsDescendants: true, IsControllable: true, MaxRanks: o.maxRanks, NodeCount: o.nodeCount, LeaveGrace: o.leaveGrace,

@@ -172,7 +172,7 @@ func sharedMemoryParam(pml string) string {
 	return string(framework.PML) + "." + pml + ".shared_memory"
 }
 
-// FixedParam returns the first parameter in Set that every stack overrides, or "".
+// FixedParam returns the first parameter in SetParams that every stack overrides, or "".
 func (r *Request) FixedParam() string {
 	fixed := []string{string(framework.PML), string(framework.BTL), string(framework.MTL)}
 	for _, c := range r.Registry.Components(framework.PML) {

@@ -207,7 +207,7 @@ func (p *Pool) runWorker(ctx context.Context, a assignment) workerExit {
 			Program: p.WorkerProgram, Args: slices.Concat(p.WorkerArgs, []string{string(text)}), RankCount: max(a.task.ProcessCount, 1),
 			Env: slices.Concat(settings.Environ(slices.Concat(p.SetParams, a.stack.SetParams)), a.workerEnv),
 		},
-		Binding: launch.Binding{IsBound: a.task.BenchArgs != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.outputExcerpt, Stderr: a.outputExcerpt},
+		Binding: launch.Binding{BindsOneCore: a.task.BenchArgs != nil}, ExtraFiles: []*os.File{pw}, Output: launch.Output{Stdout: a.outputExcerpt, Stderr: a.outputExcerpt},
 		Signals: signals, Cleanup: p.Cleanup,
 	}
 	job.MaxRanks = job.RankCount + a.task.AddableProcesses
