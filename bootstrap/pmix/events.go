@@ -52,17 +52,18 @@ func (p *process) deliverEvents() {
 // the job. p.mu is held.
 func (p *process) recordEvent(e pmixc.Event) (event bootstrap.Event, ok bool) {
 	proc, isOfJob := p.jobProc(e.Proc)
-	isOfServer := !isOfJob && e.Proc.Namespace != p.self.Namespace
+	isOfOtherNamespace := !isOfJob && e.Proc.Namespace != p.self.Namespace
 	switch {
 	case e.Code != pmixc.LostConnection && isOfJob:
 		if _, known := p.failures[proc]; !known {
 			p.failures[proc] = fmt.Sprintf("the launcher reports %s (%d)", p.lib.StatusText(e.Code), e.Code)
 			return p.deathEvent(proc), true
 		}
-	case e.Code == pmixc.LostConnection && (isOfServer || e.Proc == p.self) && !p.isServerLost: // The connection of this process.
+	case e.Code == pmixc.LostConnection && (isOfOtherNamespace || e.Proc == p.self) && !p.isServerLost:
+		// The source is this process or its server, which has a namespace of its own.
 		p.isServerLost = true
 		return serverLost(), true
-	case e.Code != pmixc.LostConnection && isOfServer && p.pendingSpawns > 0 && len(p.unclaimedDeaths) < maxUnclaimedDeaths:
+	case e.Code != pmixc.LostConnection && isOfOtherNamespace && p.pendingSpawns > 0 && len(p.unclaimedDeaths) < maxUnclaimedDeaths:
 		p.unclaimedDeaths = append(p.unclaimedDeaths, e)
 	}
 	return event, false
