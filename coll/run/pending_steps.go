@@ -244,7 +244,7 @@ func withdrawBuffers(x coll.Instance, c *coll.Call) error {
 		case time.Now().Before(deadline):
 			time.Sleep(withdrawSleep)
 		default:
-			return fmt.Errorf("%w: another rank's combination still uses the buffers of the failed call after %v; do not use them again", framework.ErrPending, withdrawTimeout)
+			return fmt.Errorf("%w: a combination still uses the buffers of the failed call after %v; do not use them again", framework.ErrPending, withdrawTimeout)
 		}
 	}
 	return nil
