@@ -48,6 +48,8 @@ type Operation struct {
 	firstErr    error
 	// Other ranks were notified of firstErr.
 	isReported bool
+	// A combination uses call.Temp after the end.
+	isTempInUse bool
 
 	// Hook for the end, or nil.
 	endHook func(error)
@@ -117,7 +119,7 @@ func (k *State) Start(kept *Operation, x *Call) (Handle, error) {
 // prepare makes the request pending. end is the sequence number of the next collective. Lock held.
 func (o *Operation) prepare(end uint32) {
 	o.Start()
-	o.firstErr, o.isReported, o.pendingStepCount, o.nextSequence = nil, false, 0, end
+	o.firstErr, o.isReported, o.isTempInUse, o.pendingStepCount, o.nextSequence = nil, false, false, 0, end
 }
 
 // operationOf returns an operation for a call, which is kept unless that is nil or in use. The
@@ -328,7 +330,8 @@ func (o *Operation) stop(err error) {
 		e.Lock()
 		defer e.Release()
 		if late != nil {
-			o.firstErr, o.call.Temp = fmt.Errorf("%w; %w", o.firstErr, late), nil
+			// A step of this operation may read o.call without the lock until ends.
+			o.firstErr, o.isTempInUse = fmt.Errorf("%w; %w", o.firstErr, late), true
 		}
 		o.isReported = true
 		o.advance()
@@ -345,7 +348,11 @@ func (o *Operation) ends() {
 	if o.comparison != nil {
 		o.call, o.comparison = o.comparison.call, nil
 	}
-	o.call = coll.Call{Buffers: coll.Buffers{Temp: o.call.Temp}}
+	temp := o.call.Temp
+	if o.isTempInUse {
+		temp = nil
+	}
+	o.call = coll.Call{Buffers: coll.Buffers{Temp: temp}}
 	o.instance, o.packing = nil, nil
 	o.Request.Status = pml.NoMessage()
 	o.Request.Status.Err = o.firstErr

@@ -2,13 +2,16 @@ package run
 
 import (
 	"errors"
+	"runtime/pprof"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ferrympi/ferry/cid"
 	"github.com/ferrympi/ferry/coll"
 	"github.com/ferrympi/ferry/framework"
+	"github.com/ferrympi/ferry/pml"
 	"github.com/ferrympi/ferry/progress"
 )
 
@@ -99,3 +102,62 @@ type failingInstance struct{ busyInstance }
 func (x *failingInstance) Memory() []byte { return nil }
 
 func (x *failingInstance) PollStep(*coll.Step, *coll.Call) (bool, error) { return false, errStep }
+
+// withoutReports is a host of operations that fail.
+type withoutReports struct{ silentHost }
+
+func (withoutReports) ReportBroken(error)     {}
+func (withoutReports) Labels() pprof.LabelSet { return pprof.Labels() }
+
+// quietPML is a PML without messages.
+type quietPML struct{ pml.Comm }
+
+func (quietPML) Abort(pml.Plane, error) {}
+
+// blockingInstance is a failingInstance with steps of kind Work that last longer than the wait for
+// the buffers.
+type blockingInstance struct {
+	failingInstance
+	before, after []byte
+}
+
+func (x *blockingInstance) Work(_ *coll.Step, c *coll.Call) {
+	x.before = c.Temp
+	time.Sleep(2 * withdrawTimeout)
+	x.after = c.Temp
+}
+
+// A step in progress reads the call until it ends. The memory is not used for another operation.
+func TestStart_BuffersStayInUse_DropsWorkingMemoryAtTheEnd(t *testing.T) {
+	k := newState(t, coll.Barrier)
+	k.comparesCalls = false
+	k.env.Host, k.env.PML = withoutReports{}, quietPML{}
+	k.usableTable[coll.Barrier][0].Algorithm.Plan = func(s *coll.Schedule, _ coll.Member, _ *coll.Args) {
+		s.Temp = 100
+		s.Work(0, 0, quickBytes+1, coll.Ref{Slot: coll.Temp}, coll.Ref{Slot: coll.Temp})
+		s.Own(0, 0, 0, coll.Ref{Slot: coll.Temp}, coll.Ref{Slot: coll.Temp})
+	}
+	x := new(blockingInstance)
+	k.instances = []openInstance{{"test", x}}
+	synctest.Test(t, func(t *testing.T) {
+		h, err := k.Start(nil, &Call{Op: coll.Barrier})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := false
+		for startedAt := time.Now(); !done && time.Since(startedAt) < 4*withdrawTimeout; time.Sleep(time.Second) {
+			k.engine().Lock()
+			_, done, err = h.Request.Take(h.Generation)
+			k.engine().Unlock()
+		}
+		if !done || !errors.Is(err, framework.ErrPending) || !errors.Is(err, errStep) {
+			t.Errorf("done: %v; %v, want ErrPending and %v", done, err, errStep)
+		}
+	})
+	if len(x.before) != 100 || len(x.after) != 100 {
+		t.Errorf("the step had %d bytes of working memory at first, and %d at its end", len(x.before), len(x.after))
+	}
+	if free := k.env.RankResources.freeOperations; len(free) != 1 || free[0].call.Temp != nil {
+		t.Errorf("free operations: %d; the first one keeps memory: %v", len(free), len(free) > 0 && free[0].call.Temp != nil)
+	}
+}
