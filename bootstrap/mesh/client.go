@@ -34,9 +34,10 @@ type client struct {
 
 	lifetime
 	connectionTable
-	absentees absentees
-	upkeep    coordinatorUpkeep
-	hostWatch hostWatch
+	absentees     absentees
+	setDefinition setDefinition
+	upkeep        coordinatorUpkeep
+	hostWatch     hostWatch
 
 	pendingCalls *calls.Table[*call]
 	// Calls for the requests that this process relays. Guarded by endpoint.mu.

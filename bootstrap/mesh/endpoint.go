@@ -51,6 +51,8 @@ type endpoint struct {
 
 	// In rank 0, the process sets and changes of the job. nil before the first request.
 	sets *setTable
+	// The table has all sets of the launcher that this process can read.
+	hasLauncherSets bool
 }
 
 // listeners are the sockets of a process.

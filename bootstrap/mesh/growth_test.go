@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -603,7 +604,8 @@ func (l failingSets) Pset(ctx context.Context, name string) (bootstrap.PsetInfo,
 }
 
 func TestOperate_LauncherReturnsErrorsForItsSets_SetsAreDefinedLater(t *testing.T) {
-	for listErrors := range int32(2) {
+	for i := range 4 {
+		listErrors, isReopened := int32(i%2), i >= 2
 		g := newGrowTest(t, unix, 0, 20*time.Second)
 		g.book.size = 2
 		l := failingSets{setLauncher{g.launcher(0)}, &atomic.Int32{}, &atomic.Int32{}}
@@ -613,13 +615,24 @@ func TestOperate_LauncherReturnsErrorsForItsSets_SetsAreDefinedLater(t *testing.
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.timeouts.lookup = time.Millisecond
+		if !isReopened { // Otherwise the next try comes too late.
+			c.timeouts.lookup = time.Millisecond
+		}
 		operate := func(operand string) error {
 			_, err := g.at(0).Operate(t.Context(), bootstrap.PsetUnion, []string{operand}, bootstrap.PsetArgs{})
 			return err
 		}
 		if err := operate(bootstrap.PsetWorld); err != nil {
 			t.Errorf("operate on a set of ferry: %v", err)
+		}
+		if isReopened {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if c, err = g.openWith(t.Context(), 0, l); err != nil {
+				t.Fatal(err)
+			}
+			c.timeouts.lookup = time.Millisecond
 		}
 		eventually(t, "the set of the launcher is defined", func() bool {
 			err := operate("ocean")
@@ -631,6 +644,52 @@ func TestOperate_LauncherReturnsErrorsForItsSets_SetsAreDefinedLater(t *testing.
 		names, err := g.at(0).Psets(t.Context())
 		if n := len(slices.DeleteFunc(names, func(name string) bool { return name != "ocean" })); n != 1 || err != nil {
 			t.Errorf("the sets are %q, %v", names, err)
+		}
+	}
+}
+
+// leftSets is a launcher that this process has left.
+type leftSets struct {
+	setLauncher
+	reads *atomic.Int32
+}
+
+func (l leftSets) Psets(context.Context) ([]string, error) {
+	l.reads.Add(1)
+	return nil, ErrLauncherLeft
+}
+
+func TestOperate_LauncherSetsAreMissing_OneRequestReadsThem(t *testing.T) {
+	for _, isLeft := range []bool{false, true} {
+		g := newGrowTest(t, unix, 0, 20*time.Second)
+		g.book.size = 2
+		reads := &atomic.Int32{}
+		var l Launcher = leftSets{setLauncher{g.launcher(0)}, reads}
+		if !isLeft {
+			reads.Store(1 << 30)
+			l = failingSets{setLauncher{g.launcher(0)}, reads, &atomic.Int32{}}
+		}
+		c, err := g.openWith(t.Context(), 0, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := reads.Load()
+		var wg sync.WaitGroup
+		for range 8 {
+			calls := g.at(0)
+			wg.Go(func() {
+				if _, err := calls.Operate(t.Context(), bootstrap.PsetUnion, []string{bootstrap.PsetWorld}, bootstrap.PsetArgs{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		c.mu.Lock()
+		isPending := c.setDefinition.isPending
+		c.mu.Unlock()
+		warnings := g.lines.with("do not know all process sets")
+		if n := max(reads.Load(), before) - min(reads.Load(), before); n != 1 || warnings != 1 || isPending == isLeft {
+			t.Errorf("left: %v; %d reads, %d warnings, another try is pending: %v", isLeft, n, warnings, isPending)
 		}
 	}
 }

@@ -3,11 +3,14 @@ package mesh
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ferrympi/ferry/bootstrap"
@@ -63,21 +66,34 @@ func (c *client) serveChange(r request, m wire.Message) error {
 	return nil
 }
 
-// openSets makes the table at the first operation. It may wait for the sets of the launcher. A client
-// that closes meanwhile makes none, because it may have received only some of these sets.
-func (c *client) openSets() {
-	c.mu.Lock()
-	isOpen := c.sets != nil
-	c.mu.Unlock()
-	if isOpen {
-		return
-	}
-	c.defineLauncherSets(c.timeouts.lookup)
+// setDefinition is how far a client has defined the sets of the launcher.
+type setDefinition struct {
+	// One request at a time defines them, and others wait for it.
+	first sync.Mutex
+	// Another try follows. Guarded by endpoint.mu.
+	isPending bool
 }
+
+// openSets makes the table at the first operation, and adds the sets of the launcher that an earlier
+// client could not read. It may wait for these. A client that closes meanwhile makes no table,
+// because it may have received only some of the sets.
+func (c *client) openSets() {
+	c.setDefinition.first.Lock()
+	defer c.setDefinition.first.Unlock()
+	c.mu.Lock()
+	isNeeded := !c.isClosed && !c.hasLauncherSets && !c.setDefinition.isPending
+	c.mu.Unlock()
+	if isNeeded {
+		c.defineLauncherSets(c.timeouts.lookup)
+	}
+}
+
+// maxDefinitionPause limits the pause between tries to read the sets of the launcher.
+const maxDefinitionPause = time.Minute
 
 // defineLauncherSets defines the sets of the launcher in the table, which it makes if there is none.
 // After an error, operations do not know the remaining sets before another try, after a pause that
-// doubles.
+// doubles. A process that has left its launcher does not try again.
 func (c *client) defineLauncherSets(pause time.Duration) {
 	named, err := c.launcherSets()
 	c.mu.Lock()
@@ -95,11 +111,22 @@ func (c *client) defineLauncherSets(pause time.Duration) {
 		}
 		c.sets.Define(info.Name, ranks)
 	}
+	isFirst, isLast := !c.setDefinition.isPending, err == nil || errors.Is(err, ErrLauncherLeft)
+	c.hasLauncherSets, c.setDefinition.isPending = isLast, !isLast
 	if err == nil {
 		return
 	}
-	c.log.Warn("bootstrap mesh: operations on sets do not know all process sets of the launcher", "next try", pause, "error", err)
-	c.runAfter(pause, func() { c.defineLauncherSets(2 * pause) })
+	level := slog.LevelDebug
+	if isFirst {
+		level = slog.LevelWarn
+	}
+	const text = "bootstrap mesh: operations on sets do not know all process sets of the launcher"
+	if isLast {
+		c.log.Log(c.ctx, level, text, "error", err)
+		return
+	}
+	c.log.Log(c.ctx, level, text, "next try", pause, "error", err)
+	c.runAfter(pause, func() { c.defineLauncherSets(min(2*pause, maxDefinitionPause)) })
 }
 
 // launcherSets returns the valid sets of the launcher. After an error some are missing.
@@ -120,7 +147,9 @@ func (c *client) launcherSets() (all []bootstrap.PsetInfo, err error) {
 		seen[key] = true
 		info, infoErr := source.Pset(ctx, name)
 		if infoErr != nil {
-			err = cmp.Or(err, infoErr)
+			if err == nil || errors.Is(infoErr, ErrLauncherLeft) {
+				err = infoErr
+			}
 			continue
 		}
 		isForeign := func(p framework.Proc) bool {
