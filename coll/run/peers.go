@@ -20,7 +20,7 @@ type peers struct {
 	// Of the algorithm, if any.
 	instance coll.Instance
 	call     coll.Call // The operation.
-	// Another rank still uses the memory of the call after its end. nil otherwise.
+	// Not nil if a combination still uses the memory of the call after its end.
 	lateErr error
 	// Step of the instance that the call waits for.
 	pendingStep pendingStep
