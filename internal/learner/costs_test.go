@@ -40,3 +40,16 @@ func TestStart_UnknownCosts_HasNoEffect(t *testing.T) {
 		t.Errorf("the first protocol is %v", p)
 	}
 }
+
+// Only a penalized option is possible.
+func TestPenalize_NoOtherOption_IsMeasured(t *testing.T) {
+	s := newSim(3, pipelineFull)
+	s.Penalize(Of(pipeline))
+	for range 8 {
+		p, _ := s.Select(Of(pipeline))
+		s.Record(p, messageBytes, messageBytes/10, true)
+	}
+	if all := s.Estimates(); len(all) != 1 || all[0].Option != pipeline {
+		t.Errorf("estimates behind 8 messages: %v", all)
+	}
+}

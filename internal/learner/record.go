@@ -48,7 +48,7 @@ func (s *Selector[O]) Record(o O, bytes int64, ns int64, isClean bool) {
 func (s *Selector[O]) addProbe(o O, x float64) {
 	s.idleUntil = 0
 	e := &s.estimates[o]
-	if o == s.best && (s.isTrial || e.isConfirmed && s.selections-e.runAt < int64(4*s.shape.Run)) {
+	if o == s.best && e.cost > 0 && (s.isTrial || e.isConfirmed && s.selections-e.runAt < int64(4*s.shape.Run)) {
 		return // runs are better
 	}
 	x *= e.ratio
