@@ -217,7 +217,7 @@ func TestSelector_ProbesMissWindowStart_LossDeclines(t *testing.T) {
 	} {
 		t.Run(at.name, func(t *testing.T) {
 			var loss [3][]float64
-			for seed := range uint64(200) {
+			for seed := range uint64(machines() / 50) {
 				c := newSim(3, pipelineFull)
 				if at.known {
 					c.Penalize(Of(pipeline))
