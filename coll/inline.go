@@ -21,8 +21,8 @@ type Peers interface {
 	Own(ctx context.Context, steps []Step) error
 	// Work executes a step of kind Work.
 	Work(step *Step)
-	// Drop withdraws the pending operations. It blocks until the caller owns their memory again,
-	// which includes the instance's use of it (Withdrawer), or until a time limit of its own.
+	// Drop withdraws the pending operations. It blocks until the caller owns their memory again, or
+	// its own time limit has passed. Uses of the memory by the instance count (Withdrawer).
 	Drop()
 }
 

@@ -81,10 +81,9 @@ type Worker interface {
 // Withdrawer is an optional ability of an Instance whose members use each other's buffers.
 type Withdrawer interface {
 	// Withdraw is called for a call that ends before its steps are complete. It reports whether no
-	// other member uses the call's buffers, now or later. Withdraw is polled until then, or until a
-	// time limit after which the call returns ErrPending. It does not block. The communicator's
-	// collectives are broken.
-	// The engine's lock may be held.
+	// other member uses the call's buffers, now or later. The caller polls it, and returns ErrPending
+	// after a time limit. It does not block. The communicator's collectives are broken. The engine's
+	// lock may be held.
 	Withdraw(c *Call) bool
 }
 
