@@ -113,7 +113,7 @@ func FuzzPeer(f *testing.F) {
 		clear(good.seenEvents.recent)
 		clear(good.seenEvents.older)
 		clear(good.replicas)
-		good.sets = nil
+		good.sets, good.hasLauncherSets = nil, false
 		good.pendingCalls = calls.New[*call]() // Rank 0 may have been reported dead.
 		for _, p := range good.peers {
 			switch {

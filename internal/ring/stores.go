@@ -23,7 +23,7 @@ const (
 	// 0.3 us longer.
 	selectFrom = 4 << 10
 	// pastCost is the cost of non-temporal stores in ps per byte. The producer's time lacks the
-	// consumer's loads from memory, so that it is no measurement. It is 3 GB/s, below the memory
+	// consumer's loads from memory, and does not measure them. It is 3 GB/s, below the memory
 	// bandwidth of any machine.
 	pastCost = 333
 	// measureEvery is the number of frames for one that is measured and selects.
