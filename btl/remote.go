@@ -103,9 +103,9 @@ type Copier interface {
 // are 0 at the start. Any process may store any value at any time, so that the contents are
 // unvalidated. The table is valid until the module closes.
 type NodeTable interface {
-	// Load reads the word at index i. It is 0 without access to the table any more.
+	// Load returns the word at index i, or 0 after access to the table is lost.
 	Load(i int) uint64
-	// Store replaces the word at index i. Words do not depend on one another.
+	// Store replaces the word at index i. Words are independent.
 	Store(i int, word uint64)
 }
 

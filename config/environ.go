@@ -37,10 +37,11 @@ func environment(reg *framework.Registry, environ []string) (l layer, foreign []
 			if known == nil {
 				known = append(reg.EnvNames(), FileVariable, FlagsVariable)
 			}
+			renamed := reg.EnvParamRenamed(variable)
 			switch near := framework.Nearest(variable, known); {
-			case reg.EnvParamRenamed(variable) != "":
+			case renamed != "":
 				misspelt = cmp.Or(misspelt, fmt.Errorf("%w: environment variable %s sets no parameter; it is now %s",
-					framework.ErrConfig, variable, reg.EnvParamRenamed(variable)))
+					framework.ErrConfig, variable, renamed))
 			case !framework.Near(strings.TrimPrefix(variable, prefix), strings.TrimPrefix(near, prefix)):
 				foreign = append(foreign, variable)
 			case misspelt == nil:

@@ -105,6 +105,17 @@ func (s *Selector[O]) Estimates() (all []Estimate[O]) {
 // cost.
 type Costs [MaxOptions]float32
 
+// Lowest returns the option of the lowest known cost, or MaxOptions without any.
+func (c Costs) Lowest() int {
+	lowest := MaxOptions
+	for o, cost := range c {
+		if cost > 0 && (lowest == MaxOptions || cost < c[lowest]) {
+			lowest = o
+		}
+	}
+	return lowest
+}
+
 // Costs returns the measured costs, and reports whether the warm-up has ended. Only the costs
 // of a warm selector are worth passing to Start.
 func (s *Selector[O]) Costs() (c Costs, isWarm bool) {
@@ -120,16 +131,11 @@ func (s *Selector[O]) Costs() (c Costs, isWarm bool) {
 // cost is the first guess, and hopeless ones skip the warm-up. Start has no effect without a
 // known cost, nor after the first Select.
 func (s *Selector[O]) Start(c Costs) {
-	best := s.options()
-	for o := range s.options() {
-		if c[o] > 0 && (best == s.options() || c[o] < c[best]) {
-			best = o
-		}
-	}
-	if best == s.options() || s.selections > 0 {
+	best := c.Lowest()
+	if best >= s.shape.Options || s.selections > 0 {
 		return
 	}
-	s.best = best
+	s.best = O(best)
 	for o := range s.options() {
 		if c[o] <= 0 {
 			continue

@@ -35,7 +35,7 @@ func AttachNodeTable(mem []byte, version uint32, words int) (NodeTable, error) {
 // NodeTableSize returns the size of a table in bytes.
 func NodeTableSize(words int) int { return NodeTableHeader + 8*words }
 
-// Word returns the word at index i.
+// Word returns word i.
 func (t NodeTable) Word(i int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&t.mem[8*i : 8*i+8][0]))
 }

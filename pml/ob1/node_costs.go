@@ -103,13 +103,7 @@ func (n nodeCosts) publish(k messageKind, c selector.Costs) {
 
 // bestOf returns the protocol of the lowest known cost, or Protocols.
 func bestOf(c selector.Costs) selector.Protocol {
-	best := selector.Protocols
-	for p := range selector.Protocols {
-		if c[p] > 0 && (best == selector.Protocols || c[p] < c[best]) {
-			best = p
-		}
-	}
-	return best
+	return min(selector.Protocol(c.Lowest()), selector.Protocols)
 }
 
 // costSource is the origin of a selection's first costs.
